@@ -269,7 +269,23 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         words += [f"{over_all}{', '.join(sums)}"] * bool(sums)
         words += [f"none in {', '.join(hidden)}: {HIDDEN_BY_NOISE}"] * bool(hidden)
         words += [f"none in {', '.join(unmeasured)}: {SQUARES_NOT_MEASURED}"] * bool(unmeasured)
+        words += _strata_words(report)
     return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)
+
+
+def _strata_words(report: PlanReport) -> list[str]:
+    """Say which items' errors of the sample are smaller by declared strata."""
+    weight = report.spec.privacy.weight
+    if weight is None or weight.strata is None:
+        return []
+    read, unread = (
+        ", ".join(item.name for item in report.worth.items if item.by_strata is told)
+        for told in (True, False)
+    )
+    of = report.spec.domain.attributes[weight.strata.attribute].name
+    words = [f"strata of {of} make it smaller in {read}"] * bool(read)
+    hidden = f"noise hides most of what strata of {of} take off in {unread}"
+    return words + [f"{hidden}, unless the workload asks for the same by {of} too"] * bool(unread)
 
 
 def _next_words(report: PlanReport, files: PlanFiles) -> str:

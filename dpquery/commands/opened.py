@@ -135,7 +135,7 @@ class Release(PublishedTables):
 
     def sampling(self, level: float) -> SamplingErrors | None:
         """Return what squared weights say of the sample, where they are measured."""
-        return sampling_errors(self.spec, self.noisy, level)
+        return sampling_errors(self.spec, self.compiled.classes, self.noisy, level)
 
     @cached_property
     def answering(self) -> Strategy:

@@ -63,13 +63,13 @@ from dpquery.reconstruction.least_squares import (
     noisy_values,
     table_answers,
 )
-from dpquery.reconstruction.sampling import SamplingErrors
+from dpquery.reconstruction.sampling import SampledStrata, SamplingErrors
 from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import PublicFactUse
 from dpquery.spec.columns import Domain
-from dpquery.spec.spec import FAR_OFF, Impossible, Item, Spec, Table
+from dpquery.spec.spec import FAR_OFF, Impossible, Item, MergedRows, Spec, Table
 from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.expected_error import expected_error
 from dpquery.strategy.shapes.informed import InformedStrategy, informed
@@ -107,11 +107,12 @@ def given_facts(
 
 
 def sampling_errors(
-    spec: Spec, measured: Sequence[Measured], level: float
+    spec: Spec, classes: Sequence[Ints], measured: Sequence[Measured], level: float
 ) -> SamplingErrors | None:
     """Return what sums of weights and of their squares say of the sample, where both are measured.
 
     Where weights are inverse chances to be drawn, squares are taken less the weights themselves.
+    The classes are those of the codes that were counted.
     """
     weight = spec.privacy.weight
     if weight is None or weight.design_effect is None or len(measured) < 2:
@@ -121,9 +122,9 @@ def sampling_errors(
         std = math.hypot(squares.noise_std, weights.noise_std)
         less = [*map(np.subtract, squares.noisy, weights.noisy)]
         squares = Measured(weights.strategy, less, std)
-    return SamplingErrors(
-        weights, squares, weight.ratio_of_squares, float(weight.design_effect), level
-    )
+    public = (weight.ratio_of_squares, float(weight.design_effect), level)
+    strata = SampledStrata.of(spec, classes)
+    return SamplingErrors(weights, squares, *public, strata, weight.inclusion)
 
 
 def facts_used(
@@ -272,7 +273,7 @@ class LinearMechanism:
         blocks = compiled.workload.blocks
         extra, sampling = (
             extra_columns(self.columns, measured, blocks),
-            sampling_errors(spec, noisy, level),
+            sampling_errors(spec, compiled.classes, noisy, level),
         )
         places = tuple(range(len(blocks)))
         return LinearAnswers(spec, compiled, measured, places, level, extra, sampling)
@@ -384,7 +385,20 @@ class LinearAnswers:
         for derived in self.spec.derived:
             of_items = (reasons.get(name, "") for name in derived.items)
             reasons[derived.name] = next(filter(None, of_items), "")
-        return with_sampling(manifest, reasons)
+        return with_sampling(manifest, reasons, self._without_strata())
+
+    def _without_strata(self) -> list[str]:
+        """Return the items of whose error of the sample strata take nothing off."""
+        sampling, blocks = self.sampling, self.compiled.workload.blocks
+        if sampling is None or sampling.strata is None:
+            return []
+        told = {
+            item.name
+            for item, _, place in self._tables()
+            if sampling.by_strata(blocks[place], self.positions[place]).any()
+        }
+        merged = (d.name for d in self.spec.derived if isinstance(d.statistic, MergedRows))
+        return [*(item.name for item in self.spec.items if item.name not in told), *merged]
 
     def _reasons(self, reason_of: Callable[[Table, int], str]) -> dict[str, str]:
         """Return for each item why some of its tables have no values; empty where all have."""

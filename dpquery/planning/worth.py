@@ -31,7 +31,7 @@ from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
 from dpquery.reconstruction.intervals import standard_errors
-from dpquery.reconstruction.sampling import LEAST, of_squared_values
+from dpquery.reconstruction.sampling import LEAST, SampledStrata, of_squared_values
 from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
@@ -76,6 +76,9 @@ class ItemWorth:
     # of sums, where squared weights are measured, the least error of an answer of the same with
     # squared values, as if all noise were theirs; None where these are not measured
     squares_error: float | None = None
+    # where strata of the sample are declared, whether they are expected to make the error of an
+    # average answer smaller
+    by_strata: bool | None = None
 
     @property
     def within(self) -> float:
@@ -105,8 +108,7 @@ class ItemWorth:
         answer times a ratio and has the noise that a part of the budget leaves it. Of sums it is
         the least root mean square of what all records add up, if one answer is of all.
         """
-        less = float(1 / SQUARES - 1)  # of the budget than the answers have, times
-        times = LEAST * cap * (math.sqrt(less) if self.noise == "gaussian" else less)
+        times = LEAST * cap * squares_noise(self.noise)
         if not ratio or (self.share is None and not (self.squares_error and self.records)):
             return math.inf
         if self.share is not None:
@@ -331,6 +333,10 @@ def worth_of(
         )
         for place, item in enumerate(priced.items)
     )
+    items = tuple(
+        replace(item, by_strata=_by_strata(spec, compiled, place, priced, item))
+        for place, item in enumerate(items)
+    )
     units = [1 if item.summed is None else item.summed.largest for item in spec.items]
     largest = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
     for_size = max(
@@ -438,6 +444,37 @@ def _squares_error(
     std = priced.noise_std(strategy)
     errors = (standard_errors(strategy, b, position=None, noise_std=std) for b in blocks)
     return min(float(each.min()) for each in errors)
+
+
+def squares_noise(noise: Noise) -> float:
+    """Return how many times the noise of answers that of squares has, weights of 1 at most."""
+    less = float(1 / SQUARES - 1)  # of the budget than the answers have, times
+    return math.sqrt(less) if noise == "gaussian" else less
+
+
+def _by_strata(
+    spec: Spec, compiled: CompiledSpec, place: int, priced: SelectionAtBudget, item: ItemWorth
+) -> bool | None:
+    """Return whether noise leaves what strata take off an average answer; None without strata."""
+    weight, strata = spec.privacy.weight, SampledStrata.of(spec, compiled.classes)
+    if weight is None or strata is None or not item.records:
+        return None
+    strategy, summed = priced.selection.decoded(compiled.workload), spec.items[place].summed
+    blocks = [compiled.workload.blocks[k] for k in compiled.items[place]]
+    if not strata.told_by(strategy, [*blocks, *map(of_squared_values, blocks)]):
+        return False
+    std, unit = priced.noise_std(strategy), 1 if summed is None else summed.largest
+    wide = map(strata.by_stratum, blocks)
+    errors = (standard_errors(strategy, b, position=None, noise_std=std) for b in wide)
+    error = max(float(each.max()) for each in errors) / unit
+    drawn = strata.drawn[strata.drawn > 0]
+    lies_in = 1 if all(strata.place in b.attributes for b in blocks) else len(drawn)
+    average = item.average or item.records * item.meet / item.queries
+    of_stratum = min(1.0, average / item.records * len(drawn) / lies_in)
+    times = squares_noise(item.noise) * float(weight.at_most)
+    doubt = times * error + error * math.hypot(2 * average / lies_in, math.sqrt(5) * error)
+    doubt = times * item.rmse / unit + lies_in * doubt / float(drawn.mean())
+    return weight.ratio_of_squares * average * (1 - of_stratum) >= LEAST * doubt
 
 
 def _share(spec: Spec, compiled: CompiledSpec, place: int, judged_on: JudgedOn) -> float | None:

@@ -39,7 +39,7 @@ from dpquery.releases.words import count, in_full, one_line, weight_words
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.fields import IDENTIFIER
 from dpquery.spec.problems import near_in_folder, quoted
-from dpquery.spec.spec import Neighbours, Privacy, PublicationRules, Spec
+from dpquery.spec.spec import Neighbours, PublicationRules, Spec
 from dpquery.untrusted.files import read_outside
 from dpquery.untrusted.json_values import (
     LEAST_FIGURE,
@@ -91,6 +91,9 @@ class WeightFacts:
     # file where sums of squared weights are not measured
     design_effect: Annotated[FigureAboveZero | None, UNWRITTEN] = None
     inclusion: Annotated[bool, UNWRITTEN] = False  # whether it is one over the chance to be drawn
+    strata: Annotated[str, UNWRITTEN] = ""  # the attribute that declared strata are the values of
+    # the items from which nothing is taken off for strata: not measured by these, or noise hides it
+    without_strata: Annotated[tuple[str, ...], UNWRITTEN] = ()
     # about what all weights add up to, by the spec and by the noisy answers; left out of the file
     # unless these are far apart
     total: Annotated[Count | None, UNWRITTEN] = None
@@ -417,7 +420,7 @@ def manifest_of(
         tool=__version__,
         libraries=versions(),
         dataset=DatasetFacts(spec.dataset.id, spec.dataset.version),
-        privacy=_privacy_facts(spec.privacy),
+        privacy=_privacy_facts(spec),
         guarantee=_guarantee_facts(mechanism.guarantee, cumulative, name),
         noise=_noise_facts(mechanism, noise_source),
         strategy=strategy,
@@ -458,14 +461,17 @@ def counted_facts(domain: Domain) -> CountedFacts:
     return CountedFacts(count, show, drop, rows)
 
 
-def _privacy_facts(privacy: Privacy) -> PrivacyFacts:
+def _privacy_facts(spec: Spec) -> PrivacyFacts:
+    privacy = spec.privacy
     unit: Literal["row", "person"] = "row" if privacy.person is None else "person"
     keep = None if privacy.person is None or privacy.keep == "first" else privacy.keep
     given, weight = privacy.weight, None
     if given is not None:
         effect = None if given.design_effect is None else float(given.design_effect)
         numbers = (float(given.at_most), float(given.step), effect)
-        weight = WeightFacts(given.name, *numbers, given.inclusion)
+        strata = given.strata
+        of_strata = "" if strata is None else spec.domain.attributes[strata.attribute].name
+        weight = WeightFacts(given.name, *numbers, given.inclusion, of_strata)
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep, weight)
 
 

@@ -162,6 +162,14 @@ FAR_OFF = 0.1
 
 
 @dataclass(frozen=True)
+class Strata:
+    """The values of an attribute from which fixed numbers of records were drawn."""
+
+    attribute: int  # its place in the domain
+    rows: tuple[int, ...]  # how many, by code; 0 of values that are not declared
+
+
+@dataclass(frozen=True)
 class RecordWeight:
     """What a record counts as: the number in a column, cut off at the top and put on a grid.
 
@@ -180,6 +188,7 @@ class RecordWeight:
     # are measured too, which say how large that is: then `total` and `effective` are given
     design_effect: Fraction | None = None
     inclusion: bool = False  # whether weights are one over the chances to be drawn
+    strata: Strata | None = None  # that the sample was drawn from: public
 
     @property
     def steps(self) -> int:

@@ -189,6 +189,19 @@ class UnitFields(Fields, what="unit"):
         "in the order of the data, which loses what stands last in a sorted file.", "first")
 
 
+class StrataFields(Fields, what="strata"):
+    """Values of an attribute from which fixed numbers of records were drawn."""
+
+    of = Field(TextForm("the attribute of strata"),
+        "The attribute; ask for tables by it too.", "region")
+    rows = Field(ByName("the rows of strata", Whole("the number of records drawn", low=2,
+            high=MAX_DECLARED_ROWS,
+            refusal="{value} is no size of a stratum; expected 2 to 1,000,000,000,000 records: "
+            "join a smaller stratum to another one, or leave `strata` out"),
+            key="value", example="rows: {north: 1200, south: 800}"),
+        "How many from each, publicly known: those in the file.", "{north: 1200, south: 800}")
+
+
 class WeightFields(Fields, what="weight"):
     """What a record counts as: a number in a column, cut off at the top and put on a grid."""
 
@@ -220,6 +233,9 @@ class WeightFields(Fields, what="weight"):
     inclusion = defaulted(YesNo("whether weights are one over the chance to be drawn"), False,
         "Whether a weight is one over the record's chance to be drawn, 1 or more, so that what was "
         "sure to be drawn adds nothing to the error of the sample.", "true")
+    strata = optional(StrataFields,
+        "The strata of the sample; `design_effect` is then that of clusters alone.",
+        "{of: region, rows: {north: 1200, south: 800}}")
 
 
 class PrivacyFields(Fields, what="privacy"):
@@ -452,6 +468,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "privacy": PrivacyFields,
     "unit": UnitFields,
     "weight": WeightFields,
+    "strata": StrataFields,
     "budget": BudgetFields,
     "file": FileFields,
     "about": AboutFields,

@@ -90,7 +90,7 @@ def _for_column(text: str, name: str, column: str, problems: Problems) -> Spec:
         root = MapNode(root.place, tuple(kept))
     given = _WithoutDomain.read(root, problems)
     # A person who has a value counts as one, whatever the weights of the rows are.
-    privacy = replace(privacy_of(given.privacy, ()), weight=None)
+    privacy = replace(privacy_of(given.privacy, Scope(problems, {})), weight=None)
     budget = budget_of(given.budget)
     dataset, file = dataset_of(given.dataset, problems), file_of(given.file)
     check_currency(given.dataset, dataset, budget)
@@ -241,7 +241,7 @@ def _spec(
     attributes = [attribute for attribute in declared.values() if attribute is not None]
     positions = {name: (i, attribute) for i, (name, attribute) in enumerate(declared.items())}
     dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))
-    privacy = problems.attempt(lambda: privacy_of(given.privacy, attributes))
+    privacy = problems.attempt(lambda: privacy_of(given.privacy, Scope(problems, positions)))
     budget = problems.attempt(lambda: budget_of(given.budget))
     nodes = problems.attempt(lambda: given.workload) or ()
     rows = read_person_rows(nodes, entries, privacy, problems)
@@ -322,7 +322,7 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
         root = read_document(text, str(path), problems, QuestionFields)
         given = QuestionFields.read(root, problems)
         declared = _declared(given, of, problems, read_file)
-        _compare_sections(given, of, problems)
+        _compare_sections(given, of, Scope(problems, declared))
         places_of_rows = [(i, a) for i, a in enumerate(of.domain.attributes) if not a.in_data]
         scope = Scope(problems, declared, next(iter(places_of_rows), None))
         publish = problems.attempt(lambda: publication_rules(given.publish, declared))
@@ -392,16 +392,16 @@ def _words(attribute: Attribute) -> str:
     return f"{attribute.size} codes ({', '.join(labels)}{more}), other: {other}"
 
 
-def _compare_sections(given: QuestionFields, of: Spec, problems: Problems) -> None:
+def _compare_sections(given: QuestionFields, of: Spec, scope: Scope) -> None:
     """Note where a section says anything else than the release."""
-    attributes = of.domain.attributes
+    problems = scope.problems
     with problems.collected():
         if given.dataset:
             dataset = dataset_of(given.dataset, problems)
             _compare("dataset", dataset, _parent_as_open(of.dataset, dataset), given)
     with problems.collected():
         if given.privacy:
-            _compare("privacy", privacy_of(given.privacy, attributes), of.privacy, given)
+            _compare("privacy", privacy_of(given.privacy, scope), of.privacy, given)
     with problems.collected():
         if given.budget:
             budget = budget_of(given.budget)

@@ -24,14 +24,16 @@ from dpquery.spec.parsing.fields import (
     FileFields,
     PrivacyFields,
     SpecFields,
+    StrataFields,
     WeightFields,
 )
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.parsing.item_fields import AboutFields, KnownFields, PublishFields
-from dpquery.spec.parsing.predicate_sets import Scope
+from dpquery.spec.parsing.predicate_sets import Scope, declared_codes
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 from dpquery.spec.problems import Problems, quoted
 from dpquery.spec.spec import (
+    FAR_OFF,
     About,
     Budget,
     Dataset,
@@ -44,6 +46,7 @@ from dpquery.spec.spec import (
     PublicationRules,
     RecordWeight,
     Rows,
+    Strata,
     Table,
 )
 
@@ -115,16 +118,16 @@ def file_of(given: FileFields | None) -> FileFormat:
     )
 
 
-def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy:
-    """Return the privacy unit, its neighbours and delta; `attributes` are those of the domain."""
+def privacy_of(given: PrivacyFields, scope: Scope) -> Privacy:
+    """Return the privacy unit, its neighbours and delta, and what records count as."""
     unit, weight = given.unit, given.weight
-    columns = {column.name for attribute in attributes for column in attribute.columns}
+    columns = {c.name for _, each in scope.declared.values() if each for c in each.columns}
     if not isinstance(unit, str) and unit.person in columns:
         raise unit.node("person").mistake(
             f"column {quoted(unit.person)} tells persons apart, so no table may be made of it; "
             "take it out of the domain"
         )
-    counted = None if weight is None else _weight_of(weight)
+    counted = None if weight is None else _weight_of(weight, scope)
     privacy = Privacy(neighbours=given.neighbours, delta=given.delta, weight=counted)
     if not isinstance(unit, str):
         privacy = replace(privacy, person=unit.person, max_rows=unit.max_rows, keep=unit.keep)
@@ -137,7 +140,7 @@ def privacy_of(given: PrivacyFields, attributes: Iterable[Attribute]) -> Privacy
     return privacy
 
 
-def _weight_of(given: WeightFields) -> RecordWeight:
+def _weight_of(given: WeightFields, scope: Scope) -> RecordWeight:
     """Return what a record counts as: at most a whole number of steps."""
     steps = given.at_most / given.step
     if steps.denominator > 1 or steps > MAX_WEIGHT_STEPS:
@@ -151,15 +154,56 @@ def _weight_of(given: WeightFields) -> RecordWeight:
             f"give a `step` of {power(given.total / 2**35)} or more"
         )
     public = (given.total, given.effective, given.design_effect, given.inclusion)
-    return RecordWeight(given.column, given.at_most, given.step, *public)
+    strata = None
+    if given.strata is not None and scope.declared:
+        if given.design_effect is None:
+            raise given.node("strata").mistake(
+                "strata change the error of the sample, which is not asked for; add "
+                "`design_effect: 1`, or leave `strata` out"
+            )
+        strata = _strata_of(given.strata, scope)
+    return RecordWeight(given.column, given.at_most, given.step, *public, strata)
+
+
+def _strata_of(given: StrataFields, scope: Scope) -> Strata:
+    """Return the strata, every declared value of their attribute with its number of records."""
+    place, attribute = scope.attribute(given.node("of"))
+    if attribute.merged:
+        raise given.node("of").mistake(
+            f"{quoted(attribute.name)} is made of several columns, and strata are the values of "
+            "one; name an attribute of one column"
+        )
+    rows = [0] * attribute.size
+    for key, drawn in given.rows:
+        first, last = declared_codes(key, attribute, scope.problems)
+        if first < last or rows[first]:
+            why = "stands for several values" if first < last else "has a number already"
+            raise key.mistake(f"{quoted(key.text)} {why}; give each value one number of records")
+        rows[first] = drawn
+    missing = [code for code in range(attribute.length) if not rows[code]]
+    if missing:
+        raise given.node("rows").mistake(
+            f"no number of records is given for {len(missing)} of {attribute.length} values of "
+            f"{quoted(attribute.name)}, the first of them {quoted(attribute.label(missing[0]))}; "
+            "add how many were drawn from each, or leave `strata` out"
+        )
+    return Strata(place, tuple(rows))
 
 
 def _check_public_weights(given: WeightFields, rows: int | None) -> None:
     """Refuse public numbers of weights that cannot all be true.
 
     An effective sample is no larger than the sample, and no smaller than if all weights that are
-    not 0 were the cap; a mean weight is no smaller than weights are.
+    not 0 were the cap; a mean weight is no smaller than weights are; strata are all of the sample.
     """
+    drawn = sum(number for _, number in given.strata.rows) if given.strata else 0
+    known = rows or max(drawn, given.effective or 0)
+    if given.strata and abs(drawn - known) > FAR_OFF * known:
+        raise given.strata.node("rows").mistake(
+            f"{drawn:,} records were drawn from all strata, and by the rest of the spec there are "
+            f"{'about' if rows else 'at least'} {known:,}; give the numbers of records in the "
+            "file, from the report of the survey"
+        )
     if rows and given.effective and given.effective > rows:
         raise given.node("effective").mistake(
             f"an effective sample of {given.effective:,} is larger than the {rows:,} rows declared "
