@@ -62,12 +62,6 @@ def one_row_exact(answers, **terms):
     return answers + noise
 
 
-def one_row_with_less(answers, **terms):
-    noise = noise_of(answers, **terms)
-    noise[4] //= 2
-    return answers + noise
-
-
 def shared(answers, **terms):
     return answers + noise_of(answers[:1], **terms)
 
@@ -103,7 +97,6 @@ NOISES = [
     (seeded, "residuals", FEW),
     (scaled(0.95), "residuals", MANY),
     (scaled(1.05), "residuals", MANY),
-    (one_row_with_less, "residuals", MANY),
     (scaled(0.5), "neighbours", MANY),
 ]
 

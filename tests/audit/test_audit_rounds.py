@@ -313,62 +313,38 @@ def seeded():
     return {"level": level}
 
 
-def first_of_a_score():
-    """Of queries of one score, always the first."""
-    return {"below": lambda self, bound: 0}
+def drawn_again(*args, taken, real=queries.select_queries, **named):
+    """Queries are drawn again in a later round."""
+    return real(*args, taken=taken[:0], **named)
+
+
+def one_sided(self, number, real=RapRounds.sides):
+    return real(dataclasses.replace(self, replace=False), number)
 
 
 FAULTS = {
-    "selection a quarter sharper": (ROWS, lambda: strength(Fraction(5, 4)), SHARP_SELECTIONS),
-    "selection half as sharp": (REPLACED, lambda: strength(Fraction(1, 2)), SHARP_SELECTIONS),
-    "seeded selection": (ROWS, seeded, CHOSEN),
-    "the first query of a score": (PERSONS, first_of_a_score, CHOSEN),
-    "a round's noise again": (ROWS, reused, TIES),
-    "noise of whole counts": (REPLACED, coarse, NOISE),
-}
+    "selection a quarter sharper": (ROWS, ExactChance, strength(Fraction(5, 4)), SHARP_SELECTIONS),
+    "seeded selection": (ROWS, ExactChance, seeded(), CHOSEN),
+    "the first query of a score": (PERSONS, ExactChance, {"below": lambda self, bound: 0}, CHOSEN),
+    "a round's noise again": (ROWS, ExactChance, reused(), TIES),
+    "noise of whole counts": (REPLACED, ExactChance, coarse(), NOISE),
+    "noise a twentieth too narrow": (ALL_QUERIES_AT_ONCE, ExactChance, narrow(0.95), NOISE),
+    "queries taken for disjoint": (
+        ROWS, queries, {"family_sizes": lambda _, places: [len(places)]}, NOISE
+    ),
+    "queries drawn again": (ROWS, queries, {"select_queries": drawn_again}, CHOSEN),
+    "one-sided draws": (REPLACED, RapRounds, {"sides": one_sided}, CHOSEN),
+}  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_mistake_planted_in_chance_is_seen_where_it_is(tmp_path, monkeypatch, fault):
-    town, planted, where = FAULTS[fault]
-    for name, wrong in planted().items():
-        monkeypatch.setattr(ExactChance, name, wrong)
-    assert where in failed(town, tmp_path, MIDDLE if where == SHARP_SELECTIONS else SMALL)
-
-
-@pytest.mark.slow
-def test_noise_a_twentieth_too_narrow_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(ExactChance, "add_noise", narrow(0.95)["add_noise"])
-    assert failed(ALL_QUERIES_AT_ONCE, tmp_path, LARGE) == {NOISE}
-
-
-@pytest.mark.slow
-def test_queries_that_are_taken_for_disjoint_and_are_not_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(queries, "family_sizes", lambda _, places: [len(places)])
-    assert NOISE in failed(ROWS, tmp_path)
-
-
-@pytest.mark.slow
-def test_queries_that_are_drawn_again_in_a_later_round_are_seen(tmp_path, monkeypatch):
-    real = queries.select_queries
-    monkeypatch.setattr(
-        queries,
-        "select_queries",
-        lambda *args, taken, **named: real(*args, taken=taken[:0], **named),
-    )
-    assert CHOSEN in failed(ROWS, tmp_path)
-
-
-@pytest.mark.slow
-def test_one_sided_draws_under_replace_are_seen(tmp_path, monkeypatch):
-    real = RapRounds.sides
-    monkeypatch.setattr(
-        RapRounds,
-        "sides",
-        lambda self, number: real(dataclasses.replace(self, replace=False), number),
-    )
-    assert CHOSEN in failed(REPLACED, tmp_path)
+def test_a_mistake_planted_in_rap_is_seen_where_it_is(tmp_path, monkeypatch, fault):
+    town, owner, planted, where = FAULTS[fault]
+    for name, wrong in planted.items():
+        monkeypatch.setattr(owner, name, wrong)
+    size = {SHARP_SELECTIONS: MIDDLE}.get(where, SMALL)
+    assert where in failed(town, tmp_path, LARGE if town is ALL_QUERIES_AT_ONCE else size)
 
 
 @pytest.mark.slow
@@ -468,60 +444,56 @@ def claims_that_fail(town, folder, runs=60):
     return {finding.claim for finding in findings if not finding.passed}
 
 
-@pytest.mark.nightly
-def test_tables_of_one_attribute_that_are_free_are_seen_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(TableRounds, "rounds_rho", property(lambda b: b.guarantee.amount))
-    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(ROWS, tmp_path, runs=50)
+def without(forgotten):
+    """The sensitivity of a distance that forgets the rows of a person or the replaced record."""
 
-
-@pytest.mark.nightly
-def test_a_sensitivity_that_forgets_the_replaced_record_is_seen_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(TableRounds, "table_sensitivity", property(lambda b: b.records**2 << 20))
-    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(REPLACED, tmp_path, runs=50)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("town", "forgotten"), [(PERSONS, "records"), (REPLACED, "replace")])
-def test_a_distance_whose_sensitivity_forgets_something_is_seen_at_once(
-    town, forgotten, tmp_path, monkeypatch
-):
-    def forgetful(rounds, tables):
+    def sensitivity(rounds, tables):
         moved = {"records": rounds.records, "replace": 2 if rounds.replace else 1} | {forgotten: 1}
         return (tables * moved["records"] * moved["replace"]) ** 2 << 20
 
-    monkeypatch.setattr(TableRounds, "distance_sensitivity", forgetful)
-    assert {TABLES_SPENT, TABLES_PUBLISHED} <= claims_that_fail(town, tmp_path, runs=50)
+    return sensitivity
+
+
+def narrow_reading(values, real=table_runs.TableRun.read):
+    run = real(values)
+    true = np.concatenate(true_tables(ROWS, ROWS.rows)[:2]) * 1024
+    return replace(run, first=np.rint(true + 0.7 * (run.first - true)).astype(np.int64))
+
+
+AT_ONCE = {TABLES_SPENT, TABLES_PUBLISHED}
+FREE, FORGETFUL = (
+    property(lambda budget: budget.guarantee.amount),
+    property(lambda budget: budget.records**2 << 20),
+)
+SHARP = property(lambda budget: budget.records * max(budget.candidates.weights) // 2)
+TABLE_FAULTS = {
+    "tables of one attribute are free": (ROWS, TableRounds, "rounds_rho", FREE, AT_ONCE),
+    "forgets that one leaves": (REPLACED, TableRounds, "table_sensitivity", FORGETFUL, AT_ONCE),
+    "a distance of one row": (
+        PERSONS, TableRounds, "distance_sensitivity", without("records"), AT_ONCE
+    ),
+    "a distance of one record": (
+        REPLACED, TableRounds, "distance_sensitivity", without("replace"), AT_ONCE
+    ),
+    "a distance of other tables": (
+        ROWS, ShiftedFit, "released_table", lambda fit, k: fit.answers(k) + 40, {LAW_OF_TABLES}
+    ),
+    "levels that rise otherwise": (
+        ROWS, table_rounds, "noise_norm", lambda std, cells: 0.0, {LAW_OF_TABLES}
+    ),
+    "noise that is too narrow": (
+        ROWS, table_runs.TableRun, "read", narrow_reading, {LAW_OF_TABLES}
+    ),
+    "a draw that is too sharp": (ROWS, TableRounds, "score_span", SHARP, {LAW_OF_TABLES}),
+}  # fmt: skip
+RUNS = {"noise that is too narrow": 150, "a draw that is too sharp": 500}  # 50 of the others
 
 
 @pytest.mark.nightly
-def test_a_distance_of_other_tables_than_those_released_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(ShiftedFit, "released_table", lambda fit, number: fit.answers(number) + 40)
-    assert claims_that_fail(ROWS, tmp_path, runs=50) == {LAW_OF_TABLES}
-
-
-@pytest.mark.slow
-def test_a_draw_that_is_too_sharp_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        TableRounds, "score_span", property(lambda b: b.records * max(b.candidates.weights) // 2)
-    )
-    assert claims_that_fail(ROWS, tmp_path, runs=500) == {LAW_OF_TABLES}
-
-
-@pytest.mark.nightly
-def test_levels_that_rise_otherwise_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_rounds, "noise_norm", lambda std, cells: 0.0)
-    assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=50)
-
-
-@pytest.mark.nightly
-def test_noise_that_is_too_narrow_is_seen(tmp_path, monkeypatch):
-    real = table_runs.TableRun.read
-
-    def narrow(values):
-        run = real(values)
-        true = np.concatenate(true_tables(ROWS, ROWS.rows)[:2]) * 1024
-        first = np.rint(true + 0.7 * (run.first - true)).astype(np.int64)
-        return replace(run, first=first)
-
-    monkeypatch.setattr(table_runs.TableRun, "read", narrow)
-    assert LAW_OF_TABLES in claims_that_fail(ROWS, tmp_path, runs=150)
+@pytest.mark.parametrize("fault", TABLE_FAULTS)
+def test_a_mistake_planted_in_tables_is_seen_where_it_is(fault, tmp_path, monkeypatch):
+    town, owner, name, wrong, claims = TABLE_FAULTS[fault]
+    monkeypatch.setattr(owner, name, wrong)
+    failed = claims_that_fail(town, tmp_path, runs=RUNS.get(fault, 50))
+    assert claims <= failed
+    assert claims == AT_ONCE or not AT_ONCE & failed

@@ -81,16 +81,17 @@ class Terminal(StringIO):
 
 @contextmanager
 def quickly():
-    """Commands leave out most of what takes long and changes no plan and no release.
+    """Commands leave out most of what takes long and changes no plan and no released number.
 
-    A solution is held against fewer draws of noise, as where it is a large one, and no other
-    weights are tried for what `plan` prints. Tests of either do without. The options of all
-    commands are read off once.
+    A solution is held against fewer draws of noise, as where it is a large one, no other weights
+    are tried for what `plan` prints, and no best guess for what a release says beside estimates.
+    Tests of either do without. The options of all commands are read off once.
     """
     with (
         mock.patch("typer.main.get_command", _COMMAND),
         mock.patch("dpquery.reconstruction.checks.MOST_DRAWS", 4),
         mock.patch("dpquery.planning.worth.FACTORS", ()),
+        mock.patch("dpquery.mechanisms.linear.MOST_TRIED_QUERIES", 0),
     ):
         yield
 

@@ -341,7 +341,7 @@ def nearest(low, high):
 @pytest.mark.parametrize("noise", NOISES)
 def test_every_draw_is_what_its_bytes_make_it_in_fractions(noise, scale):
     tape = Tape()
-    sampler, drawn = BulkSampler(LAWS[noise], scale, entropy=tape), 120
+    sampler, drawn = BulkSampler(LAWS[noise], scale, entropy=tape), 50
     far = sampler.law.start(sampler.law.blocks) >> sampler.law.halvings
     for _ in range(drawn):
         tape.drawn.clear()

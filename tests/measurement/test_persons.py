@@ -587,18 +587,3 @@ def test_memory_is_refused_where_no_rows_of_persons_are_held(folder):
     ok("plan", "workload.yaml", "--time-limit", "1")
     message = refused("release", "panel.csv", "--epsilon", "1", "--memory", "4GB", code=2)
     assert "the unit is row, so that no rows of persons are held; leave the memory out" in message
-
-
-@pytest.mark.nightly
-def test_synthetic_records_leave_the_number_out(folder):
-    text = (HEAD + ITEMS).replace("{id: panel}", "{id: panel, rows: about 1600}")
-    Path("workload.yaml").write_text(text)
-    ok("plan", "workload.yaml", "--mechanism", "rap", "--epsilon", "4", "--time-limit", "5")
-    ok("release", "panel.csv", "--epsilon", "4")
-    estimate = pq.read_table("release/rows.parquet")["estimate"].to_numpy()
-    assert int(np.argmax(estimate)) == 7
-    ok("synthetic", "release", "--rows", "200")
-    lines = Path("synthetic.csv").read_text().splitlines()
-    assert lines[0] == "year,married,nr"
-    assert len(lines) == 201
-    assert len({line.split(",")[2] for line in lines[1:]}) == 200

@@ -8,10 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pyarrow as pa
@@ -361,28 +359,6 @@ def test_a_spark_that_stops_half_way_has_charged_once_and_goes_on_free(spark, to
     assert spent() == "1"
 
 
-def cancelled(session, cells):
-    """Have the next job cancelled as soon as it runs."""
-
-    def cancel():
-        while not session.sparkContext.statusTracker().getActiveJobsIds():
-            time.sleep(0.01)
-        session.sparkContext.cancelAllJobs()
-
-    Thread(target=cancel, daemon=True).start()
-    return cells
-
-
-def killed(session, cells):
-    """Have the processes beside the rows end."""
-
-    def task(batches):
-        os._exit(9)
-        yield from batches
-
-    return cells.mapInArrow(task, "word0 long, word1 long, word2 long")
-
-
 def removed(session, cells):
     Path("data.parquet").unlink()
     return cells
@@ -407,8 +383,6 @@ FAULTS = {
     lost: "Spark ended, as for want of memory",
     mute: "Spark ended, as for want of memory",
     removed: "a file is gone",
-    cancelled: "the job was cancelled",
-    killed: "a Python process beside the rows was ended",
 }
 
 

@@ -118,8 +118,8 @@ def try_lines(counts, files, extra, *, places, names=tuple(SPECS)):
     return pairs
 
 
-@pytest.mark.nightly(daily="16")
-@pytest.mark.parametrize("step", [4, 16])
+@pytest.mark.nightly(daily="32")
+@pytest.mark.parametrize("step", [4, 32])
 def test_a_nasty_line_anywhere_in_a_wild_file_is_one_record_at_most(counts, step, record_property):
     pairs = try_lines(counts, SMALL.values(), NASTY_LINES[::step], places=1)
     lines = NASTY_LINES[:: step // 4] + LONG_LINES

@@ -61,21 +61,6 @@ def test_nasty_files_count_the_same_in_any_chunks(tmp_path, body, chunk_bytes):
     assert_equal(completed, run(tmp_path / "f.csv", content, spec=spec))
 
 
-@pytest.mark.nightly
-@FUZZ
-@given(body=st.lists(LINE, max_size=12), other=st.sampled_from(("count", "show", "drop")))
-def test_classes_add_up_the_counts_of_their_codes(tmp_path, body, other):
-    spec = spec_of(*attributes(other=other))
-    classes = [np.arange(n) % k for n, k in zip(spec.domain.shape, (1, 2, 2, 3), strict=True)]
-    merged = run(tmp_path / "f.csv", b"\n".join(body), spec=spec, classes=classes)
-    for subset, counts in run(tmp_path / "f.csv", b"\n".join(body), spec=spec).items():
-        expected = np.zeros([int(classes[i].max()) + 1 for i in subset], np.int64)
-        for cell in np.ndindex(counts.shape):
-            merged_cell = tuple(classes[i][c] for i, c in zip(subset, cell, strict=True))
-            expected[merged_cell] += counts[cell]
-        np.testing.assert_array_equal(merged[subset], expected)
-
-
 def test_codes_that_fill_many_words_come_back_from_them():
     shape = (2, 2**62, 7, 3, 2**62, 1, 2**31)
     packed, rng = PackedCodes((0, 1, 2, 4, 5, 6), shape), np.random.default_rng(3)

@@ -1,6 +1,6 @@
 """The Gram as a sum of Kronecker products equals W'W, signed blocks included."""
 
-from itertools import combinations_with_replacement
+from functools import cache
 
 import numpy as np
 import pytest
@@ -230,6 +230,7 @@ def random_block(rng, shape=SHAPE):
     return Block(shape, attributes, factors, counted, int(rng.integers(min(1, k), k + 1)))
 
 
+@cache
 def selected(seed, most=9):
     """A workload, places in it, and the 0/1 rows of the queries there."""
     rng = np.random.default_rng(seed)
@@ -244,16 +245,10 @@ def selected(seed, most=9):
 
 def worst_move(rows, *, replace, records):
     """The largest squared move over all neighbours, by trying every one of them."""
-    counts_of = [
-        rows[:, list(one_record)].sum(1)
-        for one_record in combinations_with_replacement(range(CELLS), 1)
-    ]
-    if records == 2:
-        counts_of += [
-            rows[:, list(two_records)].sum(1)
-            for two_records in combinations_with_replacement(range(CELLS), 2)
-        ]
-    counts_of = np.stack([np.zeros(len(rows), dtype=np.int64), *counts_of], axis=1)
+    counts_of = np.hstack([np.zeros((len(rows), 1), dtype=np.int64), rows])
+    if records == 2:  # or one record, or none
+        first, second = np.triu_indices(CELLS + 1)
+        counts_of = counts_of[:, first] + counts_of[:, second]
     if not replace:
         return int((counts_of**2).sum(0).max())
     lengths = (counts_of**2).sum(0)

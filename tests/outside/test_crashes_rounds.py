@@ -86,7 +86,7 @@ KINDS = {
     ),
 }
 SOME = pytest.mark.parametrize(
-    "step", [pytest.param(9, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+    "step", [pytest.param(15, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 )
 
 

@@ -549,12 +549,6 @@ def fuzz(data_tried, files, record_property, *, examples, code=None):
     return set(codes)
 
 
-@pytest.mark.nightly
-@some_or(150, some=10)
-def test_any_bytes_are_released_or_refused_for_their_header(data_tried, examples, record_property):
-    assert fuzz(data_tried, FILES, record_property, examples=examples) == {0, 6}
-
-
 @some_or(150, some=10)
 def test_any_header_is_read_or_refused_without_being_shown(data_tried, examples, record_property):
     assert fuzz(data_tried, HEADERS, record_property, examples=examples) == {0, 6}

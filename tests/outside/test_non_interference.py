@@ -87,8 +87,8 @@ FEW = ("canaries", "one quote that never ends", "many rows")
 SOME = (*FEW, "empty", "one row", "ragged", "CRLF", "one person", "nobody", "many persons")
 RAP_SHORT = (RAP[0], RAP[3], RAP[4])
 SCENARIOS = {
-    "every command": ("rows", EVERYTHING, FEW[:2], tuple(FILES)),
-    "persons": ("persons", SHORT, (FEW[0], "empty", *SOME[7:]), tuple(FILES)),
+    "every command": ("rows", EVERYTHING, FEW[:1], tuple(FILES)),
+    "persons": ("persons", SHORT, (FEW[0], "empty", *SOME[8:]), tuple(FILES)),
     "weights": ("weights", SHORT, (FEW[0], "empty", "ragged"), tuple(FILES)),
     "RAP": ("RAP", RAP, FEW[:1], SOME[1:8]),
 }

@@ -386,23 +386,6 @@ workload:
   - {name: total, product: {}}
 """
 LATER = "workload: [{name: by_sex, product: {sex: identity}}]"
-RELEASE_ROOMS = {
-    *("commands", "mechanisms", "releases", "reconstruction", "measurement", "plan_file"),
-    *("strategy", "operators", "spec", "untrusted", "progress", "limits"),
-    "public_chance",
-    *("exceptions", "arrays", "version", "planning"),
-}
-NOT_FOR_A_RELEASE = (
-    *("dpquery.strategy.optimize", "dpquery.strategy.search", "dpquery.strategy.bounds"),
-    *(
-        "dpquery.strategy.minimax",
-        "dpquery.planning.rehearsal",
-        "dpquery.planning.compare_mechanisms",
-    ),
-    *("dpquery.measurement.rounds.query", "dpquery.mechanisms.fitted"),
-    *("dpquery.audit", "dpquery.cli", "dpquery.spec.documents", "dpquery.releases.report.page"),
-    *("scipy.optimize", "scipy.stats", "typer", "rich", "pandas"),
-)
 
 
 @pytest.fixture
@@ -429,16 +412,6 @@ def test_importing_the_package_loads_nothing_else():
     modules = loaded_by("import dpquery")
     assert dpquery_modules(modules) == {"dpquery", "dpquery.version"}
     assert modules.isdisjoint({"numpy", "pandas", "pyarrow", "scipy", "typer"})
-
-
-@pytest.mark.nightly
-def test_a_release_loads_neither_optimisers_nor_what_other_commands_need():
-    modules = loaded_by("import dpquery.commands.release")
-    assert {name.split(".")[1] for name in dpquery_modules(modules) - {"dpquery"}} == RELEASE_ROOMS
-    assert {name for name in modules if name.startswith("dpquery.planning.")} == {
-        "dpquery.planning.figures"
-    }
-    assert [name for name in NOT_FOR_A_RELEASE if name in modules] == []
 
 
 def test_every_exported_name_is_a_function_even_where_its_room_is_loaded():
@@ -546,34 +519,6 @@ def test_a_page_for_a_notebook_is_escaped_and_holds_errors_alone(here):
     assert not Path("report.html").exists()
     assert repr(released) == "<ReleaseReport: release>"
     assert repr(planned).startswith("<PlanReport: visits: 9 queries in 2 items, epsilon = 1; ")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"epsilon": 0}, "epsilon '0' is not a decimal number"),
-        ({"epsilon": "much"}, "epsilon 'much' is not a decimal number"),
-        ({"epsilon": Fraction(1, 10**9)}, "epsilon '1e-09' is not a decimal number"),
-        ({"delta": 1}, "delta '1' is not from 1e-100 to below 1"),
-        ({"mechanism": "best"}, "mechanism 'best' is not known; choose one of auto, linear, rap"),
-        ({"noise": "uniform"}, "noise 'uniform' is not known; choose one of auto, laplace"),
-        ({"confidence": "high"}, "confidence is a str; expected a number"),
-        ({"release_number": "2"}, "release_number is a str; expected a number"),
-        ({"plan_path": {"dataset": 1}}, "a dict was given where a path is expected"),
-        ({"also": "pretty"}, "'pretty' is not known"),
-        ({"also": 5}, "also is of the type int; expected a text or a list of texts"),
-        ({"confidence": 1.5}, r"confidence 1.5 is not from 0.5 to 0.9999"),
-        ({"release_number": 0}, "release_number 0 is not a whole number from 1 to"),
-        ({"plan_path": "nowhere.plan"}, "nowhere.plan cannot be read"),
-        ({"also": ["pretty"]}, "pretty"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_anything_is_charged(here, wrong, said):
-    plan("workload.yaml", time_limit=0)
-    with pytest.raises(SpecError, match=said):
-        release("data.csv", **{"epsilon": 1, **wrong})
-    assert not Path("release").exists()
 
 
 def test_records_in_memory_are_refused_by_their_type_alone(here):

@@ -254,30 +254,6 @@ def test_a_release_is_refused_and_told_by_both_caps_and_free_when_made_again(wav
     assert "ok: 9 events" in ok("ledger", "verify", "--releases", "wave-1").out
 
 
-@pytest.mark.nightly
-def test_plan_refuses_what_the_record_contradicts_with_a_remedy(waves):
-    spec = WAVES["wave-1"]
-    for changed, code, words in (
-        (spec.replace("id: panel", "id: others"), 5, "restore the parent in the spec"),
-        (SPEC.replace("id: town", "id: wave-1"), 5, "restore the parent in the spec"),
-        (spec.replace("{epsilon: 3}", "{epsilon: 5}"), 5, "--change-cap"),
-        (spec.replace("{epsilon: 3}", "{rho: 5}"), 2, "charged to both"),
-        (spec.replace("id: panel", "id: wave-1"), 2, "its own parent"),
-        (
-            spec.replace("id: wave-1", "id: part").replace("panel", "wave-2"),
-            5,
-            "'wave-2' cannot be",
-        ),
-        (spec.replace("add-remove", "replace").replace("wave-1", "wave-3"), 5, "losses of d"),
-    ):
-        Path("changed.yaml").write_text(changed)
-        message = refused("plan", "changed.yaml", "--out", "changed.plan", code=code)
-        assert words in message
-    Path("changed.yaml").write_text(spec.replace("{epsilon: 3}", "{epsilon: 5}"))
-    ok("plan", "changed.yaml", "--out", "changed.plan", "--change-cap")
-    assert json.loads(ok("ledger", "status", "--json").out)[0]["cap"] == "5"
-
-
 def test_a_plan_of_another_ledger_is_not_charged_without_the_parent_it_names(waves):
     Path("alone.yaml").write_text(SPEC.replace("id: town", "id: wave-1"))
     other = ("--ledger", "other/ledger.db")

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from town import CSV, contents, kinds, ok, plan_town, refused, renew, spent
 
 from dpquery.mechanisms import fitted
 from dpquery.operators.compile import compile_spec
-from dpquery.plan_file.plan import read_plan
 from dpquery.plan_file.rehearsals import RapSettings
 from dpquery.releases.folder.noisy_files import read_relaxed
 from dpquery.releases.manifest import read_manifest
@@ -360,38 +358,6 @@ def test_rows_that_are_fitted_otherwise_than_those_that_were_measured_are_said_t
     assert "fitted again" in Path("again/statement.md").read_text()
     assert read_manifest(Path("again")).adaptive.refitted
     assert "fitted again" not in Path("release/statement.md").read_text()
-
-
-@pytest.mark.nightly
-def test_plan_compares_tables_with_rap_and_linear_and_a_release_follows(town):
-    text = MIXED_SPEC.replace("version: 1}", "version: 1, rows: about 1000}")
-    Path("workload.yaml").write_text(text)
-    arguments = (
-        "plan",
-        "workload.yaml",
-        "--mechanism",
-        "adaptive",
-        "--epsilon",
-        "0.1",
-        "--rap-search",
-    )
-    shown = " ".join(ok(*arguments, "--why").out.split())
-    assert "linear, RAP or adaptive measurement, epsilon = 0.1" in shown
-    assert re.search("preferred[^:]*: adaptive measurement", shown)
-    assert "among 11 tables; answers without error bars" in shown
-    planned = read_plan(Path("dpquery.plan").read_bytes())
-    assert planned.preferred is planned.adaptive
-    assert planned.relaxed is not None
-    assert not planned.relaxed.preferred
-    assert (planned.adaptive.tables, planned.adaptive.repetitions) == (11, 3)
-    before = Path("dpquery.plan").read_bytes()
-    document = json.loads(ok(*arguments, "--json").out)
-    assert Path("dpquery.plan").read_bytes() == before
-    assert document["adaptive"]["rmse"] == planned.adaptive.rmse
-    assert document["rap"]["rmse"] == planned.relaxed.rmse
-    done = ok("release", "data.csv", "--epsilon", "0.1")
-    assert "adaptive measurement: no error bars; measured with noise (95 %)" in done.out
-    assert "measured with noise (95 %)" in ok("error-report").out
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -238,26 +237,6 @@ def test_the_largest_epsilon_of_a_refusal_is_accepted_and_the_next_one_is_not(fo
     done = released(words[0], "second", *words[1:])
     assert done["budget"]["more_like_it"] == 0
     assert not {"x", "y"} & {path.name for path in folder.iterdir()}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("first", ["laplace", "gaussian"])
-def test_a_refusal_names_what_fits_with_either_noise(folder, first):
-    """After Gaussian noise the epsilons of pure releases no longer count by themselves."""
-    plan(text=SPEC.replace(WHOLE, "{epsilon: 4, delta: 1e-6}"))
-    released("0.5", "first", "--noise", first)
-    shutil.copytree("state", "before")
-    told = refused("release", "data.csv", "--epsilon", "4", "--out", "x", code=3)
-    clauses = told.partition("the largest that still fits is ")[2].split("; so does ")
-    options = [clause.split(";")[0].split() for clause in clauses]
-    assert sorted(words[3] for words in options if words) == ["gaussian", "laplace"]
-    for number, words in enumerate(options, start=2):
-        more = Fraction(words[1]) + Fraction(10) ** (math.floor(math.log10(float(words[1]))) - 2)
-        command = ("release", "data.csv", "--out", f"y{number}", *words[2:])
-        refused(*command, "--epsilon", str(float(more)), code=3)
-        Path("state").rename(f"state-{number}")
-        shutil.copytree("before", "state")
-        ok(*command, *words[:2])
 
 
 def test_a_whole_budget_is_taken_by_the_noise_that_errs_less(folder):

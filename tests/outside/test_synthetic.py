@@ -25,7 +25,6 @@ from dpquery.public_chance import PublicChance
 from dpquery.reconstruction.relaxed.rows import RelaxedRows
 from dpquery.releases.folder import synthetic
 from dpquery.releases.folder.synthetic import code_texts, rounded_records, write_synthetic
-from dpquery.releases.manifest import read_manifest
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import (
     Attribute,
@@ -256,18 +255,6 @@ def test_synthetic_records_take_the_release_alone(released):
     for subset in ((0,), (1, 2)):
         expected = 2000 * rows.answer(marginal(rows.shape, subset))
         assert np.abs(counts[subset] - expected).max() < 5 * np.sqrt(2000 / counts[subset].size)
-
-
-@pytest.mark.nightly
-def test_as_many_records_are_made_as_the_release_says_there_are(released):
-    document = json.loads(ok("synthetic", "release", "--json").out)
-    total = read_manifest(Path("release")).rap.total
-    assert document == {"file": "synthetic.csv", "records": max(1, round(total))}
-    first = Path("synthetic.csv").read_bytes()
-    assert first.count(b"\n") == document["records"] + 1
-    ok("synthetic")
-    assert Path("synthetic.csv").read_bytes() == first
-    assert "synthetic.csv holds something else" in refused("synthetic", "--rows", "7", code=5)
 
 
 def test_a_linear_release_has_no_records_to_make(released_town):

@@ -17,7 +17,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import BASE, read, run, single, spec_of
-from town import checked, counts, planned, released, spec_text
+from town import checked, counts, planned, quickly, released, spec_text
 
 import dpquery
 from dpquery.cli.show_comparison import domain_grid
@@ -95,7 +95,7 @@ FORMATS += ["%y%m%d", "%Y-%m-%d %H:%M:%S", "%m/%d/%Y %I:%M %p", "%d/%m/%y %H:%M"
 @pytest.mark.parametrize("text", FORMATS)
 def test_a_format_reads_and_writes_what_strptime_does(text):
     date_format = DateFormat(text)
-    for day in DAYS:
+    for day in DAYS[::3]:
         moment = datetime(day.year, day.month, day.day, 17, 5, 59)
         written = moment.strftime(text)
         if "%y" in text and day.year < 1969:
@@ -351,8 +351,9 @@ def test_another_format_is_another_release(tmp_path):
     for number in ("", f", number: {GERMAN}", ", number: {thousands: ','}", f", number: {GERMAN}"):
         (tmp_path / "s.yaml").write_text(spec_text({"x": f"{{bins: {EDGES}{number}}}"}, ITEM))
         own = {"plan_path": tmp_path / "p", "ledger_path": tmp_path / "l.db"}
-        dpquery.plan(tmp_path / "s.yaml", time_limit=0, **own)
-        done = dpquery.release(data, epsilon=1, out=tmp_path / "r", replace=True, **own)
+        with quickly():
+            dpquery.plan(tmp_path / "s.yaml", time_limit=0, **own)
+            done = dpquery.release(data, epsilon=1, out=tmp_path / "r", replace=True, **own)
         paid.append(not done.free)
     assert paid == [True, True, True, False]
 
@@ -535,7 +536,7 @@ def places(folder, name, values):
             yield folder / f"{k}.parquet"
 
 
-@pytest.mark.nightly(daily=r"\[(string|large_string|decimal128|time32|date64)\]")
+@pytest.mark.nightly(daily=r"\[(string|decimal128|date64)\]")
 @pytest.mark.parametrize("name", UNSOUND)
 def test_a_value_that_its_type_does_not_allow_is_one_that_is_not_declared(tmp_path, name):
     declared, values, expected = UNSOUND[name]

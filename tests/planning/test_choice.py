@@ -71,39 +71,6 @@ def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
     assert (rap[name] < rap["margin"] * rap[f"linear_{name}"]) is preferred
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("objective", ["rmse", pytest.param("max", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("proxy", "margin"),
-    [pytest.param((), 0.7, marks=pytest.mark.slow), (("--proxy", "public.csv"), 0.9)],
-)
-def test_rap_is_preferred_by_a_margin_only(small, monkeypatch, objective, proxy, margin):
-    # In one currency throughout: a plan that prefers RAP puts an uncharged dataset into rho.
-    Path("workload.yaml").write_text(
-        REHEARSAL_SPEC.replace("20, delta: 1e-9", "20, delta: 1e-9, accounting: zcdp")
-    )
-    linear = plan("--epsilon", "1", "--objective", objective)["rap"]
-    figure = linear["linear_rmse" if objective == "rmse" else "linear_max_error"]
-
-    def at(share, *, shown=False):
-        run = runs.Errors(share * figure, share * figure)
-        done = runs.Rehearsed(RapSettings(2, 3, 10, 0), (run,), stopped=False)
-        monkeypatch.setattr("dpquery.planning.compare_mechanisms.rehearse", lambda *_, **__: done)
-        arguments = ("--epsilon", "1", "--objective", objective, *proxy)
-        return (
-            ok("plan", "workload.yaml", *SEARCHED, "--why", *arguments).out
-            if shown
-            else plan(*arguments)["rap"]
-        )
-
-    for share in (0.5, margin - 0.01, margin + 0.01, 0.99, 2):
-        outcome = at(share)
-        assert (outcome["margin"], outcome["preferred"]) == (margin, share < margin)
-    for share, winner in ((0.5, "RAP"), (0.95, "the linear strategy")):
-        words = " ".join(at(share, shown=True).split())
-        assert f": {winner} (RAP is where it is below {margin:g} times the linear one)" in words
-
-
 def test_the_same_plan_has_the_same_bytes(small):
     seen = []
     for _ in range(2):
@@ -157,20 +124,6 @@ def test_losses_are_added_up_as_they_are_on_record():
     assert settled(town="epsilon", others="rho") is None
 
 
-@pytest.mark.nightly
-def test_a_mechanism_can_be_asked_for(small):
-    assert plan("--epsilon", "10", "--mechanism", "rap")["rap"]["preferred"] is True
-    assert "rap" not in plan("--epsilon", "0.01", "--mechanism", "linear")
-    shown = ok(
-        "plan", "workload.yaml", *SEARCHED, "--epsilon", "10", "--mechanism", "rap", "--why"
-    ).out
-    assert "RAP (simulated)" in shown
-    assert "preferred: RAP, as it was asked for" in shown
-    assert "\nbest linear strategy: " in shown
-    assert "\nchosen: " not in shown
-    assert "\nchosen: " in ok("plan", "workload.yaml", *SEARCHED, "--epsilon", "10", "--why").out
-
-
 def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
     assert "spread " in ok("plan", "workload.yaml", *SEARCHED, "--epsilon", "0.01", "--why").out
     monkeypatch.setattr("dpquery.planning.compare_mechanisms.REPETITIONS", 1)
@@ -184,37 +137,6 @@ def test_one_rehearsal_says_nothing_of_the_spread(small, monkeypatch):
 
 
 UNBIASED = REHEARSAL_SPEC.replace("prefer: closest\n", "")
-WITHOUT = {
-    "no rows": REHEARSAL_SPEC.replace(", rows: about 2000", "").replace("prefer: closest\n", ""),
-    "no delta": REHEARSAL_SPEC.replace(", delta: 1e-9}", "}"),
-    "a budget in pure epsilon": REHEARSAL_SPEC.replace("20, delta: 1e-9", "20"),
-}
-REMEDIES = {
-    "no rows": "declare `dataset: {rows: about 50000}`",
-    "no delta": "declare `delta` under `privacy`, and a budget with one or in rho",
-    "a budget in pure epsilon": "declare `delta` under `privacy`, and a budget with one or in rho",
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("without", WITHOUT)
-def test_nothing_is_rehearsed_without_rows_and_a_budget_for_it(small, without, monkeypatch):
-    Path("workload.yaml").write_text(WITHOUT[without])
-    monkeypatch.setattr(runs, "RapProjection", None)
-    seen, shown = plan(), " ".join(ok("plan", "workload.yaml", *SEARCHED, "--why").out.split())
-    assert "rap" not in seen
-    if without == "no rows":  # nobody thought of RAP
-        assert "RAP" not in shown.replace("RAP and adaptive measurement cannot be charged", "")
-        assert "remark" not in seen
-    else:
-        what = "adaptive measurement"
-        assert seen["remark"] == f"{what} was not compared: it needs a delta: {REMEDIES[without]}"
-        assert seen["remark"] in shown
-    assert "remark" not in plan("--mechanism", "linear")
-    assert b"relaxed" not in Path("dpquery.plan").read_bytes()
-    others = (("--proxy", "public.csv"), ("--rap-search",))
-    for options in (("--mechanism", "rap"), *(others if without != "no rows" else ())):
-        assert REMEDIES[without] in refused("plan", "workload.yaml", *options, code=2)
 
 
 def test_targets_bound_what_the_closest_answers_and_rap_have_not(small):

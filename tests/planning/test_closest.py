@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -297,13 +298,6 @@ def test_what_errs_least_by_its_margin_is_preferred(small, monkeypatch, rap, ada
     assert "adaptive measurement below 0.9 times the linear one)" in words
 
 
-@pytest.mark.nightly
-def test_plan_says_where_nothing_beats_answering_zero(small):
-    shown = plan("--epsilon", "0.0001", "--time-limit", "1")
-    assert "has a smaller error than answering zero everywhere, which has" in shown["remark"]
-    assert "answering zero" not in plan("--epsilon", "1", "--time-limit", "1").get("remark", "")
-
-
 # The benchmark's figures, as they were written down.
 
 
@@ -493,7 +487,8 @@ def write_wide(attributes, rows=3000):
 
 
 @pytest.mark.nightly
-def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(small):
+def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(small, monkeypatch):
+    monkeypatch.setattr("town.quickly", nullcontext)
     Path("workload.yaml").write_text(wide_spec(12, values=6).replace("prefer: closest\n", ""))
     write_wide(12)
     release = ("release", "data.csv", "--epsilon", "0.2", "--mechanism", "linear")
@@ -526,7 +521,8 @@ def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(sm
     assert math.sqrt(np.mean(squares)) == pytest.approx(said, rel=0.35)
 
 
-def test_a_release_with_much_signal_says_nothing_of_guesses(small):
+def test_a_release_with_much_signal_says_nothing_of_guesses(small, monkeypatch):
+    monkeypatch.setattr("town.quickly", nullcontext)
     Path("workload.yaml").write_text(wide_spec(4, values=6).replace("prefer: closest\n", ""))
     write_wide(4)
     plan("--epsilon", "8")

@@ -350,16 +350,15 @@ def test_estimates_vary_as_their_covariances_and_are_exact_in_the_facts(kind, se
         ]
         assert np.array_equal(middle[0], true[0])
         assert not coefficients[0].any()
+        before = [
+            (row_coefficients(strategy, block, place) ** 2).sum(axis=1).max()
+            for place, block in enumerate(workload.blocks)
+        ]
         for i, left in enumerate(workload.blocks):
             across = QueryRows(left, np.arange(left.queries)[:, None], i)
             for j, right in enumerate(workload.blocks):
                 covariances = answering.covariances(QueryPairs(across, all_rows(right, j)))
-                dense = coefficients[i] @ coefficients[j].T
-                before = [
-                    row_coefficients(strategy, block, place)
-                    for place, block in ((i, left), (j, right))
-                ]
-                own = max((C**2).sum(axis=1).max() for C in before)
+                dense, own = coefficients[i] @ coefficients[j].T, max(before[i], before[j])
                 np.testing.assert_allclose(covariances, dense, atol=1e-7 * own, rtol=1e-6)
 
 

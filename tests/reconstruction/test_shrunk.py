@@ -201,6 +201,7 @@ def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
     assert squares["expected"] == pytest.approx(squares["shrunk"], rel=0.35)
 
 
+@pytest.mark.nightly(daily="20")
 @pytest.mark.parametrize("scale", [2.0, 20.0])
 def test_the_expected_error_is_right_where_most_of_it_is_in_the_totals(scale):
     """Tables with totals, which are not shrunk; of twelve answers nothing is told."""

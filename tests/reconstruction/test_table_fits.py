@@ -261,7 +261,9 @@ def test_values_that_are_not_kept_come_again_the_same(room, monkeypatch):
     monkeypatch.setattr(probes_module, "ON_DEMAND", 0)
     monkeypatch.setattr(probes_module, "KEPT_VALUES", room)
     shape = (3, 4, 2)
-    for strategy, workload in random_strategies(np.random.default_rng(1), shape, "gaussian"):
+    for strategy, workload in list(random_strategies(np.random.default_rng(1), shape, "gaussian"))[
+        ::3
+    ]:
         probes = probes_module.Probes(strategy)
         first, second = probes.noise(3.0), probes.noise(3.0)
         kept = [first[place].copy() for place in range(len(first))]

@@ -44,6 +44,11 @@ def report(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def text(report):
+    return page(report)
+
+
+@pytest.fixture(scope="module")
 def parts(report):
     return articles(report)
 
@@ -87,8 +92,7 @@ def test_sums_are_drawn_in_their_unit_and_thresholds_say_what_is_counted(parts):
     assert "Counted are records that meet any of the conditions." in parts["either"]
 
 
-def test_texts_of_an_axis_are_different_inside_and_apart_in_the_narrowest_window(report):
-    text = page(report)
+def test_texts_of_an_axis_are_different_inside_and_apart_in_the_narrowest_window(text):
     axes = level_axes(text)
     assert {room for room, _ in axes} == {NARROWEST, PANEL_WIDTH, STRIP_WIDTH}
     assert sum(len(texts) for _, texts in axes) > 150
@@ -237,8 +241,7 @@ def test_numbered_items_are_drawn_like_labelled_ones(report, tmp_path):
     assert faults(part) == []
 
 
-def test_everything_can_be_reached_and_read_without_a_picture(report):
-    text = page(report)
+def test_everything_can_be_reached_and_read_without_a_picture(report, text):
     names = re.findall(r' id="([^"]+)"', text)
     assert len(set(names)) == len(names)
     targets = re.findall(r'href="#([^"]+)"', text)
@@ -281,8 +284,7 @@ def test_colours_stand_off_the_paper(scheme):
     assert shades == sorted(shades, reverse=scheme == 0)
 
 
-def test_the_page_of_all_shapes_is_light_and_the_same_each_time(report):
-    text = page(report)
+def test_the_page_of_all_shapes_is_light_and_the_same_each_time(report, text):
     assert page(report) == text
     assert len(text) < 60_000 * len(report.items)
 
@@ -365,11 +367,6 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     return CHROMIUM
-
-
-@pytest.fixture(scope="module")
-def text(report):
-    return page(report)
 
 
 def run(browser, folder, *arguments):

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from damage import chance, check_places
 from specs import unhashed, with_true_figures
 from test_spec_mistakes import mistakes
 from town import ok
@@ -455,57 +454,3 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
             load_spec(tmp_path / "w.yaml")
         assert f"{tmp_path / 'w.yaml'}:5:21: " in str(caught.value)
         assert "areas.csv" in str(caught.value)
-
-
-def _damaged_files(count, seed):
-    draw = chance(seed)
-    cells = [
-        "",
-        "01",
-        "1",
-        "01001",
-        "state",
-        ",",
-        '"',
-        "M1",
-        "\x00",
-        "é",
-        " ",
-        "\r",
-        "=1",
-        "9" * 70,
-    ]
-    for _ in range(count):
-        lines = [line.split(",") for line in AREAS.splitlines()]
-        for _ in range(draw.randint(1, 5)):
-            line = draw.choice(lines)
-            what = draw.randint(0, 4)
-            if what == 0 and len(lines) > 1:
-                lines.remove(line)
-            elif what == 1:
-                lines.insert(draw.randint(0, len(lines)), list(line))
-            elif what == 2 and len(line) > 1:
-                line.pop(draw.randrange(len(line)))
-            else:
-                line[draw.randrange(len(line))] = draw.choice(cells)
-        yield "\n".join(",".join(line) for line in lines)
-
-
-@pytest.mark.nightly
-def test_damaged_files_are_read_or_refused_by_place(record_property):
-    read_well = 0
-    for areas in _damaged_files(250, seed=2):
-        text = SPEC.replace("areas.csv", "list.txt")
-        try:
-            spec = parse(text, name="w.yaml", files={"list.txt": areas})
-        except SpecError as error:
-            check_places(str(error))
-            continue
-        read_well += 1
-        compile_spec(spec)
-        levels = spec.domain.attributes[0].levels
-        for level in levels:
-            assert sorted(sum(level.members, ())) == list(range(len(levels[-1].codes)))
-            assert len(set(level.codes)) == len(level.codes)
-    assert read_well > 12
-    record_property("bad inputs", 250)

@@ -26,7 +26,7 @@ from dpquery.progress import reporting
 from dpquery.reconstruction.least_squares import reconstruct
 from dpquery.spec.spec import Privacy
 from dpquery.strategy.algebra import query_powers
-from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows, expand, total_of
+from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows, total_of
 from dpquery.strategy.expected_error import block_errors, expected_error, largest_of
 from dpquery.strategy.search.select import select
 from dpquery.strategy.shapes.direct import DirectStrategy
@@ -69,22 +69,6 @@ def test_expected_error_equals_the_dense_one(seed, noise):
         weighted = math.sqrt(scale * np.average(variances, weights=weights))
         assert computed.weighted_rmse == pytest.approx(weighted, rel=1e-6)
         assert computed.max_std_error == pytest.approx(math.sqrt(scale * max(variances)), rel=1e-6)
-
-
-@pytest.mark.nightly
-@seeds
-@pytest.mark.parametrize("order", [2, 4])
-def test_a_union_too_large_to_solve_as_one_has_the_errors_of_its_parts(seed, order, monkeypatch):
-    together, workload = cases(seed)[2]
-    assert together.joint is not None
-    monkeypatch.setattr("dpquery.strategy.algebra.joint_system.MAX_JOINT_MEASURED", 0)
-    apart, _ = cases(seed)[2]
-    assert apart.joint is None
-    for position, block in enumerate(workload.blocks):
-        expected = (coefficients(apart, dense_block(block), position) ** order).sum(axis=1)
-        terms = apart.power_sums(block, position=position, order=order)
-        computed = expand(terms, block.row_shape).ravel()
-        assert computed == pytest.approx(expected, rel=1e-6, abs=1e-9 * expected.max())
 
 
 def test_an_unmeasured_attribute_is_refused_by_name_of_the_reason():

@@ -81,21 +81,6 @@ def test_a_step_never_raises_the_loss(seed):
         theta = moved
 
 
-@pytest.mark.nightly
-@seeds
-def test_the_support_found_is_the_best_of_all_supports(seed):
-    workload = random_marginals(seed)
-    problem = problem_of(workload)
-    search, every = search_of(problem), np.arange(len(problem.lattice))
-    best = math.inf
-    for mask in range(1, 1 << len(every)):
-        subsets = every[mask >> every & 1 > 0]
-        if problem.lattice.inclusions(search.needed, subsets).any(axis=1).all():
-            best = min(best, search.finish(subsets, np.ones(len(subsets))).loss)
-    selection = opt_marginals(gram(workload), noise="laplace", rng=rng(seed))
-    assert selection.loss <= best * (1 + 1e-6)
-
-
 @seeds
 def test_the_loss_is_that_of_the_weights_and_no_hop_raises_it(seed):
     workload = random_marginals(seed, d=5)

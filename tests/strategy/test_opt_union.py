@@ -20,7 +20,7 @@ from dense import (
 from dpquery.audit import dense_strategy as audit
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.operators.blocks import Block, Workload, marginal, product
-from dpquery.operators.cells import Spread, coarsest_classes, workload_over_classes
+from dpquery.operators.cells import Spread
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Dense, Groups, Identity, Ones
 from dpquery.operators.gram import gram
@@ -183,27 +183,6 @@ ITEMS = ((0, 1), (2,))
 def parts_of(noise, change="enters"):
     problem = Problem(GEOGRAPHY, gram(GEOGRAPHY), noise, 0, change=change, items=ITEMS)
     return parts_candidate(problem).strategy
-
-
-def split_of_plans(workload, noise, change):
-    """Return the weighted RMSE of every block planned alone, under the best split."""
-    power, roots = 1 / 3 if noise == "laplace" else 1 / 2, []
-    for place in range(len(workload.blocks)):
-        part = workload.select([place])
-        part = workload_over_classes(part, coarsest_classes(part))
-        best = select(part, noises=[noise], change=change)[noise].best
-        roots.append((best.error.weighted_rmse**2 * weighted_queries(part)) ** power)
-    return (sum(roots) ** (1 / power) / weighted_queries(workload)) ** 0.5
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("change", ["enters", "moves within"])
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("seed", range(2))
-def test_no_plan_is_worse_than_the_split_of_the_plans_of_its_blocks(seed, noise, change):
-    workload = random_workload(np.random.default_rng(seed), attributes=3, size=4, blocks=3)
-    whole = select(workload, noises=[noise], change=change)[noise].best
-    assert whole.error.weighted_rmse <= split_of_plans(workload, noise, change) * (1 + 2e-3)
 
 
 @pytest.mark.nightly(daily="gaussian")

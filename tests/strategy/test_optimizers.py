@@ -4,16 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from dense import (
-    MIXED,
-    dense_gram,
-    dense_strategy,
-    dense_workload,
-    kron,
-    random_workload,
-    rng,
-    sensitivity_of,
-)
+from dense import MIXED, dense_gram, dense_workload, kron, random_workload, rng, sensitivity_of
 from scipy.optimize import check_grad
 
 from dpquery.exceptions import OutOfTimeError, UnsupportedWorkloadError
@@ -23,10 +14,8 @@ from dpquery.operators.gram import gram
 from dpquery.operators.inverses import inverse_array
 from dpquery.operators.ranges import AllRanges, ListedRanges, Prefix, WidthRanges
 from dpquery.operators.trees import Tree
-from dpquery.plan_file.plan import decode_strategy
 from dpquery.progress import reporting
 from dpquery.strategy.algebra.subsets import Lattice
-from dpquery.strategy.expected_error import expected_error, weighted_queries
 from dpquery.strategy.optimize.fixed_point import OPTIMALITY_GAP
 from dpquery.strategy.optimize.opt_0 import opt_0, opt_product
 from dpquery.strategy.optimize.opt_0_laplace import halving_of, p_identity, p_identity_loss
@@ -303,22 +292,6 @@ def test_it_is_never_worse_than_products_and_marginals(seed):
     # Its factors are p-Identities: products of trees are OPT_x alone.
     trees = any(isinstance(factor, Tree) for factor in problem.product.factors)
     assert selection.loss <= problem.product.loss * (1 + (5e-3 if trees else 1e-5))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", [None, 1, 4, 13, 18])
-def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised(seed):
-    workload = MIXED
-    if seed is not None:
-        workload = random_workload(np.random.default_rng(seed), attributes=3)
-    strategy = factors_candidate(problem_of(workload)).strategy
-    error = expected_error(strategy, workload)
-    loss = error.weighted_rmse**2 * weighted_queries(workload)
-    A = dense_strategy(strategy.measurements).astype(float)
-    assert loss == pytest.approx(dense_loss_of_factors(A, workload), rel=1e-3)
-    assert loss == pytest.approx(optimised(workload)[1].loss, rel=2e-3)
-    again = decode_strategy(strategy.encode(), noise="laplace", workload=workload)
-    assert expected_error(again, workload).rmse == pytest.approx(error.rmse, rel=1e-9)
 
 
 def test_a_table_of_too_many_cells_is_not_measured():

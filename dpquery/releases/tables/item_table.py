@@ -139,6 +139,7 @@ class _Median:
 
     def __init__(self) -> None:
         self.counts, self.sums = np.zeros(_BINS, dtype=int64), np.zeros(_BINS)
+        self.first, self.end = _BINS, 1  # no other bins are in use: few of them are
         self.high = 0.0
 
     def add(self, values: Floats) -> None:
@@ -155,6 +156,7 @@ class _Median:
         bins -= low
         counts = np.bincount(bins)
         bins_added = slice(low, low + len(counts))
+        self.first, self.end = min(self.first, low), max(self.end, bins_added.stop)
         self.counts[bins_added] += times * counts
         self.sums[bins_added] += times * np.bincount(bins, weights=values)
         self.high = max(self.high, float(values.max()))
@@ -162,8 +164,9 @@ class _Median:
     @property
     def median(self) -> float:
         """The mean of the bin that holds the lower median; 0 if there are no numbers."""
-        reached = np.cumsum(self.counts)
-        bin_of_median = int(np.searchsorted(reached, (reached[-1] + 1) // 2))
+        first = min(self.first, self.end - 1)
+        reached = np.cumsum(self.counts[first : self.end])
+        bin_of_median = first + int(np.searchsorted(reached, (reached[-1] + 1) // 2))
         return min(float(self.sums[bin_of_median] / max(self.counts[bin_of_median], 1)), self.high)
 
 
