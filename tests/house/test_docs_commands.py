@@ -113,7 +113,7 @@ class Session:
             monkeypatch.setenv("DPQUERY_LEDGER", self.environment["DPQUERY_LEDGER"])
         elif words[1] != "check":  # which opens no ledger
             raise ValueError("a page says where its ledger lies before its first command")
-        done = town.run(*words[1:])
+        done = town.run(*words[1:], *town.SEARCHED * (words[1] == "plan"))
         self.code = done.code
         return done.out + done.err
 
