@@ -5,6 +5,7 @@ columns of norm one, and through two numbers for each Gram matrix V of the workl
     level g'Vg / mu^2  and  rest tr(M V) - g'Vg / mu,  g = M 1, mu = 1'g  ([MATH] 6 and 7).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -26,21 +27,29 @@ RIVALS = 2  # descents ahead of one that is left
 
 
 class Race:
-    """Descents of one objective from several starts, of which those that fall behind are left.
+    """Descents of one objective from several starts, of which those that cannot win are left.
 
     Of 123 such races over p-Identities the best end was lost in two, by 1e-4 of its error, where
     descents were left from their 100th iteration on.
     """
 
-    def __init__(self, after: int) -> None:
-        """Leave none before so many iterations."""
-        self.after, self.courses = after, list[list[float]]()
+    def __init__(self, after: int, most: int = 0, enough: float = math.inf) -> None:
+        """Leave none before so many iterations of at most so many; `enough` is to be reached."""
+        self.after, self.most, self.enough = after, most, enough
+        self.courses: list[list[float]] = []
 
-    def is_behind(self, course: Sequence[float]) -> bool:
-        """Return whether RIVALS others were lower after as many iterations, or at their end."""
-        others = (other[: len(course)] for other in self.courses if other is not course)
-        lower = sum(other[-1] < course[-1] for other in others)
-        return len(course) >= self.after and lower >= RIVALS
+    def is_lost(self, course: Sequence[float]) -> bool:
+        """Return whether a descent is behind RIVALS others, or too slow.
+
+        Those are others that were lower after as many iterations, or at their end. Too slow is one
+        that would not come to be enough if it went on as in the second half of its course.
+        """
+        if len(course) < self.after:
+            return False
+        others = (other[: len(course)] for other in self.courses)
+        gain, steps = course[len(course) // 2] - course[-1], (len(course) - 1) // 2
+        at_end = course[-1] - gain / max(1, steps) * (self.most - len(course))
+        return sum(other[-1] < course[-1] for other in others) >= RIVALS or at_end > self.enough
 
 
 def descend(
@@ -67,7 +76,7 @@ def descend(
 
     def callback(intermediate_result: OptimizeResult) -> None:
         course.append(float(intermediate_result["fun"]))
-        if not time_left(words(course[-1])) or race.is_behind(course):
+        if not time_left(words(course[-1])) or race.is_lost(course):
             raise StopIteration
 
     result: OptimizeResult = minimize(

@@ -245,6 +245,7 @@ def opt_0(
     p: int | None = None,
     start: Floats | None = None,
     max_iterations: int | None = None,
+    enough: float = math.inf,
 ) -> FactorSelection:
     """Select a strategy for the Gram of one attribute. V: (n, n), symmetric.
 
@@ -258,6 +259,7 @@ def opt_0(
         start: `state` of an earlier selection to continue from.
         max_iterations: of L-BFGS-B (Laplace) or of the fixed point (Gaussian);
             default 450, and 1000 of L-BFGS-B for up to BASE classes.
+        enough: a loss that rows are searched for to reach: of no use is what is above.
 
     Raises:
         UnsupportedWorkloadError: if a Gaussian strategy, which is an (n, n) array, is too large.
@@ -267,9 +269,9 @@ def opt_0(
         tree = opt_tree(sets, noise)
         if classes(V) > TREE_CODES:
             return tree
-        rows = _opt_rows(V, noise, rng, p, start, max_iterations)
+        rows = _opt_rows(V, noise, rng, p, start, max_iterations, enough)
         return min(tree, rows, key=lambda selection: selection.loss)
-    return _opt_rows(V, noise, rng, p, start, max_iterations)
+    return _opt_rows(V, noise, rng, p, start, max_iterations, enough)
 
 
 def _opt_rows(
@@ -279,6 +281,7 @@ def _opt_rows(
     p: int | None,
     start: Floats | None,
     max_iterations: int | None,
+    enough: float,
 ) -> FactorSelection:
     """Return the rows that are searched for, whatever the queries are."""
     order = natural_order(V)
@@ -290,7 +293,7 @@ def _opt_rows(
         selection = even_p_identity(V)
     else:
         rows, in_order = p or max(1, classes(V) // 16), bool(np.all(np.diff(order) > 0))
-        selection = _p_identity(V, rng, rows, start, max_iterations, in_order=in_order)
+        selection = _p_identity(V, rng, rows, start, max_iterations, enough, in_order=in_order)
     # the selection with the columns of its strategy in another order
     codes = np.argsort(order)
     if np.array_equal(codes, np.arange(len(codes))):
@@ -309,6 +312,7 @@ def _p_identity(
     p: int,
     start: Floats | None,
     max_iterations: int | None,
+    enough: float,
     *,
     in_order: bool,
 ) -> FactorSelection:
@@ -326,8 +330,9 @@ def _p_identity(
         elif in_order:
             return blocks.selection(V)
     if start is None:
-        return best_p_identity(V, min(p, max(1, MAX_P_IDENTITY_ENTRIES // n)), rng, most)
-    return p_identity_from(V, start, most)
+        rows = min(p, max(1, MAX_P_IDENTITY_ENTRIES // n))
+        return best_p_identity(V, rows, rng, most, enough)
+    return p_identity_from(V, start, most, enough)
 
 
 def _columns(factor: Factor, codes: Ints) -> Factor:

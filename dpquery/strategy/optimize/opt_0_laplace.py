@@ -97,18 +97,22 @@ def p_identity_loss(
 
 
 def best_p_identity(
-    V: Matrix, p: int, rng: PublicGenerator, max_iterations: int
+    V: Matrix, p: int, rng: PublicGenerator, max_iterations: int, enough: float = math.inf
 ) -> FactorSelection:
-    """Return the best p-Identity of all starts. V: (n, n)."""
+    """Return the best p-Identity of all starts. V: (n, n).
+
+    Starts whose loss would not come to be `enough` are left.
+    """
     orbits = _orbits(V)
     if orbits is not None:
-        return _best_over_orbits(orbits, p, rng, max_iterations)
+        return _best_over_orbits(orbits, p, rng, _race(V, max_iterations, enough))
     n = classes(V)
     V = array_of(V) if n <= BASE else V
     starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
     if n > BASE or (p > 1 and n > LEAST_HALVED_CLASSES):
         starts.append(first_rows(V, p, rng))
-    selections, race = list[FactorSelection](), Race(min(RACED, max_iterations // 2))
+    race = _race(V, max_iterations, enough)
+    selections: list[FactorSelection] = []
     for start in starts:
         if not selections or time_left(f"OPT_0 from start {len(selections) + 1}"):
             Theta, converged = descend_rows(V, start, max_iterations, race=race)
@@ -123,15 +127,26 @@ def first_rows(V: Matrix, p: int, rng: PublicGenerator) -> Floats:
     return rng.random((p, classes(V)))
 
 
-def p_identity_from(V: Matrix, start: Floats, max_iterations: int) -> FactorSelection:
-    """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity."""
-    orbits = _orbits(V)
+def _race(V: Matrix, max_iterations: int, enough: float) -> Race:
+    """Return a race of rows for V, the losses of which are told as shares of the identity's."""
+    share = enough / max(trace(V), np.finfo(float).tiny)
+    return Race(min(RACED, max_iterations // 2), max_iterations, share)
+
+
+def p_identity_from(
+    V: Matrix, start: Floats, max_iterations: int, enough: float = math.inf
+) -> FactorSelection:
+    """Return the p-Identity that L-BFGS-B reaches from a start, never worse than the identity.
+
+    It is left where its loss would not come to be `enough`.
+    """
+    orbits, race = _orbits(V), _race(V, max_iterations, enough)
     if orbits is None:
-        Theta, converged = descend_rows(V, start, max_iterations)
+        Theta, converged = descend_rows(V, start, max_iterations, race=race)
         return _selection(Theta, V, converged=converged)
     means = np.stack([np.bincount(orbits.place, row) for row in start]) / orbits.sizes
     merged = MergedGram.of(orbits)
-    return _written_out(orbits, merged, *descend_rows(merged, means, max_iterations))
+    return _written_out(orbits, merged, *descend_rows(merged, means, race.most, race=race))
 
 
 def _orbits(V: Matrix) -> Orbits | None:
@@ -139,9 +154,7 @@ def _orbits(V: Matrix) -> Orbits | None:
     return few_orbits(V, n // ORBIT_CODES) if n >= LEAST_IN_ORBITS else None
 
 
-def _best_over_orbits(
-    orbits: Orbits, p: int, rng: PublicGenerator, max_iterations: int
-) -> FactorSelection:
+def _best_over_orbits(orbits: Orbits, p: int, rng: PublicGenerator, race: Race) -> FactorSelection:
     """Return the best p-Identity of rows that are constant on orbits, at most one an orbit.
 
     Entries start at the size that is best for the total of their orbit alone: past it, a descent
@@ -158,10 +171,10 @@ def _best_over_orbits(
     beside[1:] = totals[:-1]
     beside[0] = _even_row(merged.diagonal.sum(), merged.between.sum(), merged.sizes.sum())
     starts = [totals, beside, *(entries * rng.random((rows, m)) for _ in range(ORBIT_STARTS))]
-    reached, race = list[tuple[Floats, bool]](), Race(RACED)
+    reached: list[tuple[Floats, bool]] = []
     for start in starts:
         if not reached or time_left(f"OPT_0 from start {len(reached) + 1}"):
-            reached.append(descend_rows(merged, start, max_iterations, race=race))
+            reached.append(descend_rows(merged, start, race.most, race=race))
     best = min(reached, key=lambda end: p_identity_loss(end[0], merged)[0])
     return _written_out(orbits, merged, *best)
 

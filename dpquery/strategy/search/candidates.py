@@ -425,8 +425,9 @@ def _inner(
     """Return the strategy of the classes' counts, whether it converged, and a bound or 0."""
     change = problem.change
     if problem.noise == "laplace":
-        factor, loss, converged = _p_identity(problem, V, classes)
-        if loss > problem.least_loss / (1 + CLASSES_GAIN):
+        enough = problem.least_loss / (1 + CLASSES_GAIN)
+        factor, loss, converged = _p_identity(problem, V, classes, enough)
+        if loss > enough:
             raise NoGainError(f"no better by {_GAIN_TEXT}", bound=0.0)
         return ProductStrategy("OPT_0", "laplace", (factor,)), converged, 0.0
     if change != "enters" and len(V) <= MOST_MOVED:
@@ -444,7 +445,9 @@ def _product(rows: Floats) -> ProductStrategy:
     return ProductStrategy("OPT_0", "gaussian", (factor,))
 
 
-def _p_identity(problem: Problem, V: Floats, classes: CellClasses) -> tuple[Factor, float, bool]:
+def _p_identity(
+    problem: Problem, V: Floats, classes: CellClasses, enough: float
+) -> tuple[Factor, float, bool]:
     """Return the best of p-Identities from several starts, its loss and whether it converged.
 
     They start from rows by chance, and from the queries themselves with the total: unions of tables
@@ -453,14 +456,15 @@ def _p_identity(problem: Problem, V: Floats, classes: CellClasses) -> tuple[Fact
     """
     rng, n = public_generator(problem.seed), len(V)
     divisors = (16, 8) if n <= MOST_MOVED else (16,)
-    selections = [opt_0(V, noise="laplace", rng=rng, p=max(1, n // each)) for each in divisors]
+    search = partial(opt_0, V, noise="laplace", rng=rng, enough=enough)
+    selections = [search(p=max(1, n // each)) for each in divisors]
     if problem.workload.shape[0] * n <= MAX_CLASS_ENTRIES:  # else they are not written out
         queries = np.unique(queries_of_classes(problem.workload, classes), axis=0)
         start = queries[np.count_nonzero(queries, axis=1) > 1].astype(np.float64)
         steps = int(P_WORK / (start.size * n)) if 0 < len(start) <= n else 0
         if steps >= LEAST_STEPS:
             steps = min(steps, OPT_0_ITERATIONS)
-            selections.append(opt_0(V, noise="laplace", rng=rng, start=start, max_iterations=steps))
+            selections.append(search(start=start, max_iterations=steps))
     best = min(selections, key=lambda selection: selection.loss)
     return integer_factor(best.factor, noise="laplace"), best.loss, best.converged
 
