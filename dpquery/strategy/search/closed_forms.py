@@ -193,7 +193,7 @@ def parts_candidate(problem: Problem) -> Proposal:
     plans = _Plans(problem)
     least, best = problem.least_loss, None
     for groups in reversed(divisions):  # finer ones say what coarser ones cannot fall below
-        loss, plans.finer = plans.split_loss(groups, below=least), groups
+        loss = plans.split_loss(groups, below=least)
         if loss < least:
             least, best = loss, groups
     if best is None:
@@ -280,26 +280,15 @@ class _Plans:
 
     def split_loss(self, groups: BlockGroups, *, below: float) -> float:
         """Return the loss of the groups' plans under the best split; infinite if not `below`."""
-        roots = {group: self._within(group) ** self.power for group in groups}
+        roots = {group: self.part(group).bound ** self.power for group in groups}
+        self.finer = groups
         largest_first = sorted(groups, key=self._size, reverse=True)
-        for least in (lambda group: self.part(group).bound, self._least, self._loss):
+        for least in (self._least, lambda group: self.plan(group).loss):
             for group in largest_first:
                 if sum(roots.values()) ** (1 / self.power) >= below:
                     return math.inf
                 roots[group] = least(group) ** self.power
         return float(sum(roots.values()) ** (1 / self.power))
-
-    def _size(self, group: BlockGroup) -> float:
-        """Return what says how large a group's loss may be: most of the sum is to be known soon."""
-        return weighted_queries(self.problem.workload.select(group))
-
-    def _within(self, group: BlockGroup) -> float:
-        """Return the sum of the bounds of finer groups: the loss of several is no less."""
-        return sum(
-            part.bound
-            for one in self.finer
-            if (part := self.parts.get(one)) is not None and set(one) <= set(group)
-        )
 
     def _least(self, group: BlockGroup) -> float:
         """Return what no plan of a group falls below, by its bound or by its closed forms."""
@@ -308,16 +297,20 @@ class _Plans:
         closed = part.closed if gain < math.inf else None
         return part.bound if closed is None else max(part.bound, closed.loss / gain**2)
 
-    def _loss(self, group: BlockGroup) -> float:
-        return self.plan(group).loss
+    def _size(self, group: BlockGroup) -> float:
+        """Return what says how large a group's loss may be: most of the sum is to be known soon."""
+        part = self.part(group)
+        return max(part.bound, weighted_queries(part.problem.workload))
 
     def part(self, group: BlockGroup) -> _Part:
+        """Return a group as a problem of its own; the loss of several is no less than their sum."""
         if group not in self.parts:
             whole = self.problem
             proving = time_left("Parts")
             classes, workload, V, bound = _alone(whole.workload, group, whole.change, proving)
             problem = Problem(workload, V, whole.noise, whole.seed, change=whole.change)
-            self.parts[group] = _Part(problem, classes, max(bound, self._within(group)))
+            within = sum(self.parts[one].bound for one in self.finer if set(one) <= set(group))
+            self.parts[group] = _Part(problem, classes, max(bound, within))
         return self.parts[group]
 
     def plan(self, group: BlockGroup) -> _Plan:
