@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from dense import budget_for
 from python_files import ROOT, TESTS, find, package
-from town import CSV, PERSON_SPEC, contents, ended, ok, refused, run, start
+from town import CSV, PERSON_SPEC, SEARCHED, contents, ended, ok, refused, run, start
 
 import dpquery
 from dpquery.audit.run import PARTS
@@ -154,7 +154,7 @@ def test_row_9_a_plan_is_the_same_whether_the_data_are_there_or_poisoned(town, m
         Path("data.csv").unlink(missing_ok=True)
         if data is not None:
             Path("data.csv").write_bytes(data)
-        ok("plan", "workload.yaml")
+        ok("plan", "workload.yaml", *SEARCHED)
         assert Path("dpquery.plan").read_bytes() == planned
 
 

@@ -1,9 +1,10 @@
-"""Declared strata: what they take off the error of the sample, and where it is left as it is."""
+"""The error of the sample: where it is told, what declared strata take off, where it is left."""
 
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -374,3 +375,20 @@ def test_intervals_hold_what_the_population_has_of_stratified_samples(
             record_property("Poisson", float((off <= wider).mean()))
             assert (off <= wider).mean() > 0.965
     assert 0.93 <= np.mean(every) <= 0.97
+
+
+@pytest.mark.parametrize("effect", [1.0, 1.5])
+def test_what_public_numbers_let_expect_says_which_sums_of_squares_are_told(effect):
+    """Half of the weights, and noise has a standard deviation of 1."""
+    strategy = MarginalsStrategy("m", "gaussian", (4,), {(0,): 1})
+    weights, squares = (Measured(strategy, [], std) for std in (0.1, 1.0))
+    for each, sums in ((weights, [6.02, 5.98, 6.2, 90.0]), (squares, [0.5, 9.0, -1.0, 91.5])):
+        vars(each)["estimates"] = SimpleNamespace(answer=lambda *_, sums=sums: np.array(sums))
+    errors = SamplingErrors(weights, squares, 0.5, effect, 0.95)
+    variances = errors.variances(marginal((4,), (0,)), 0)
+    assert np.allclose(variances, [effect * 0.5, np.nan, np.nan, effect * 91.5], equal_nan=True)
+    estimate, ends = np.full(4, 50.0), (np.full(4, 40.0), np.full(4, 80.0))
+    both = errors.together(np.full(4, 100.0), estimate, np.full(4, 3.0), ends)
+    assert np.allclose(both.total_std, np.sqrt(109))
+    assert np.allclose(both.total_low, 50 - np.hypot(10, 19.59964))
+    assert np.allclose(both.total_high, 50 + np.hypot(30, 19.59964))

@@ -8,7 +8,6 @@ import shutil
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +27,7 @@ from dpquery.measurement.counting.tally import RecordTally
 from dpquery.measurement.noise.calibration import SQUARES, calibrated_noise, part_of, record_change
 from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import linear_mechanism
-from dpquery.operators.blocks import marginal
 from dpquery.plan_file.plan import plan_and_spec
-from dpquery.reconstruction.least_squares import Measured
-from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.spec.parsing.read import parse
 from dpquery.spec.spec import Privacy, RecordWeight
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
@@ -533,23 +529,6 @@ def test_what_noise_hides_of_the_sample_is_null_and_said_so(own_folder):
     page = Path("report.html").read_text()
     assert page.count(" (noise alone)</") >= hidden.sum()
     assert f"The intervals of {hidden.sum()} of 8 answers are of noise alone." in page
-
-
-@pytest.mark.parametrize("effect", [1.0, 1.5])
-def test_what_public_numbers_let_expect_says_which_sums_of_squares_are_told(effect):
-    """Half of the weights, and noise has a standard deviation of 1."""
-    strategy = MarginalsStrategy("m", "gaussian", (4,), {(0,): 1})
-    weights, squares = (Measured(strategy, [], std) for std in (0.1, 1.0))
-    for each, sums in ((weights, [6.02, 5.98, 6.2, 90.0]), (squares, [0.5, 9.0, -1.0, 91.5])):
-        vars(each)["estimates"] = SimpleNamespace(answer=lambda *_, sums=sums: np.array(sums))
-    errors = SamplingErrors(weights, squares, 0.5, effect, 0.95)
-    variances = errors.variances(marginal((4,), (0,)), 0)
-    assert np.allclose(variances, [effect * 0.5, np.nan, np.nan, effect * 91.5], equal_nan=True)
-    estimate, ends = np.full(4, 50.0), (np.full(4, 40.0), np.full(4, 80.0))
-    both = errors.together(np.full(4, 100.0), estimate, np.full(4, 3.0), ends)
-    assert np.allclose(both.total_std, np.sqrt(109))
-    assert np.allclose(both.total_low, 50 - np.hypot(10, 19.59964))
-    assert np.allclose(both.total_high, 50 + np.hypot(30, 19.59964))
 
 
 @pytest.mark.usefixtures("sample")
