@@ -44,7 +44,8 @@ def test_the_three_commands_work_as_typed_in_one_folder_and_twice_give_the_same_
     assert [done.code for done in first] == [0, 0, 0], first
     written = outputs(own_folder)
     assert {"dpquery.plan", "release/release.json", "report.html"} <= set(written)
-    again = [ok(*command.split()) for command in commands]
+    searched = [*SEARCHED], [], []
+    again = [ok(*command.split(), *more) for command, more in zip(commands, searched, strict=True)]
     assert outputs(own_folder) == written
     assert [without_room(done.out) for done in again] == [without_room(done.out) for done in first]
     assert ["nothing was charged" in done.err for done in (first[1], again[1])] == [False, True]

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
-from town import SPEC, contents, ok, refused, run
+from town import SEARCHED, SPEC, contents, ok, refused, run
 
 import dpquery
 from dpquery import answer, compare, error_report, plan, release, synthesize
@@ -300,13 +300,14 @@ OTHER = SPEC.replace("    weight: 2\n", "    weight: 50\n").replace(
 def two(town):
     """A town with its plan, and another spec with its own."""
     Path("other.yaml").write_text(OTHER)
-    ok("plan", "other.yaml", "--out", "other.plan")  # in the time that they are planned in anew
+    ok("plan", "other.yaml", "--out", "other.plan", *SEARCHED)  # as they are planned in anew
     return town
 
 
 def promised(spec, epsilon):
     """What `plan` says of a spec's items at an epsilon."""
-    done = json.loads(ok("plan", spec, "--out", "again.plan", "--epsilon", epsilon, "--json").out)
+    arguments = ("--out", "again.plan", "--epsilon", epsilon, "--json", *SEARCHED)
+    done = json.loads(ok("plan", spec, *arguments).out)
     return {item["name"]: item for item in done["selections"][0]["items"]}
 
 
