@@ -269,23 +269,27 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         words += [f"{over_all}{', '.join(sums)}"] * bool(sums)
         words += [f"none in {', '.join(hidden)}: {HIDDEN_BY_NOISE}"] * bool(hidden)
         words += [f"none in {', '.join(unmeasured)}: {SQUARES_NOT_MEASURED}"] * bool(unmeasured)
-        words += _strata_words(report)
+        words += _design_words(report)
     return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)
 
 
-def _strata_words(report: PlanReport) -> list[str]:
-    """Say which items' errors of the sample are smaller by declared strata."""
+def _design_words(report: PlanReport) -> list[str]:
+    """Say which items' errors of the sample the declared strata or clusters tell."""
     weight = report.spec.privacy.weight
-    if weight is None or weight.strata is None:
+    if weight is None or weight.drawn is None:
         return []
-    read, unread = (
-        ", ".join(item.name for item in report.worth.items if item.by_strata is told)
-        for told in (True, False)
+    names = [report.spec.domain.attributes[i].name for i in weight.drawn.attributes]
+    of, does = f"strata of {names[0]}", "make it smaller in"
+    if weight.drawn.cluster is not None:
+        of, does = f"clusters of {names[-1]}", "tell it in"
+    told, hidden, unmeasured = (
+        ", ".join(item.name for item in report.worth.items if item.by_design == state)
+        for state in ("told", "hidden", "not measured")
     )
-    of = report.spec.domain.attributes[weight.strata.attribute].name
-    words = [f"strata of {of} make it smaller in {read}"] * bool(read)
-    hidden = f"noise hides most of what strata of {of} take off in {unread}"
-    return words + [f"{hidden}, unless the workload asks for the same by {of} too"] * bool(unread)
+    hides = f"noise hides {'most of ' * (does != 'tell it in')}what {of} make of it in {hidden}"
+    asks = f"of {unmeasured} by {' and '.join(names)} too nothing is measured"
+    words = [f"{of} {does} {told}"] * bool(told) + [hides] * bool(hidden)
+    return words + [f"{asks}; ask for that where {of} are to tell it"] * bool(unmeasured)
 
 
 def _next_words(report: PlanReport, files: PlanFiles) -> str:

@@ -63,7 +63,7 @@ from dpquery.reconstruction.least_squares import (
     noisy_values,
     table_answers,
 )
-from dpquery.reconstruction.sampling import SampledStrata, SamplingErrors
+from dpquery.reconstruction.sampling import SampleDesign, SamplingErrors
 from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
@@ -123,8 +123,8 @@ def sampling_errors(
         less = [*map(np.subtract, squares.noisy, weights.noisy)]
         squares = Measured(weights.strategy, less, std)
     public = (weight.ratio_of_squares, float(weight.design_effect), level)
-    strata = SampledStrata.of(spec, classes)
-    return SamplingErrors(weights, squares, *public, strata, weight.inclusion)
+    design = SampleDesign.of(spec, classes)
+    return SamplingErrors(weights, squares, *public, design, weight.inclusion)
 
 
 def facts_used(
@@ -385,17 +385,17 @@ class LinearAnswers:
         for derived in self.spec.derived:
             of_items = (reasons.get(name, "") for name in derived.items)
             reasons[derived.name] = next(filter(None, of_items), "")
-        return with_sampling(manifest, reasons, self._without_strata())
+        return with_sampling(manifest, reasons, self._without_design())
 
-    def _without_strata(self) -> list[str]:
-        """Return the items of whose error of the sample strata take nothing off."""
+    def _without_design(self) -> list[str]:
+        """Return the items to whose error of the sample the declared design has nothing to say."""
         sampling, blocks = self.sampling, self.compiled.workload.blocks
-        if sampling is None or sampling.strata is None:
+        if sampling is None or sampling.design is None:
             return []
         told = {
             item.name
             for item, _, place in self._tables()
-            if sampling.by_strata(blocks[place], self.positions[place]).any()
+            if sampling.variances(blocks[place], self.positions[place]).by_design.any()
         }
         merged = (d.name for d in self.spec.derived if isinstance(d.statistic, MergedRows))
         return [*(item.name for item in self.spec.items if item.name not in told), *merged]

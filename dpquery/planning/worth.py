@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
 from dpquery.reconstruction.intervals import standard_errors
-from dpquery.reconstruction.sampling import LEAST, SampledStrata, of_squared_values
+from dpquery.reconstruction.sampling import LEAST, SampleDesign, of_squared_values
 from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
@@ -76,9 +77,9 @@ class ItemWorth:
     # of sums, where squared weights are measured, the least error of an answer of the same with
     # squared values, as if all noise were theirs; None where these are not measured
     squares_error: float | None = None
-    # where strata of the sample are declared, whether they are expected to make the error of an
-    # average answer smaller
-    by_strata: bool | None = None
+    # where strata or clusters of the sample are declared, whether what is measured by these is
+    # expected to tell the error of an average answer
+    by_design: Literal["told", "hidden", "not measured"] | None = None
 
     @property
     def within(self) -> float:
@@ -318,7 +319,7 @@ def worth_of(
     judged_on: JudgedOn,
 ) -> PlanWorth:
     """Return what the items are worth under a plan's better selection, at its guarantee."""
-    noise = priced.selection.noise
+    noise, design = priced.selection.noise, SampleDesign.of(spec, compiled.classes)
     items = tuple(
         ItemWorth(
             item.name,
@@ -333,10 +334,11 @@ def worth_of(
         )
         for place, item in enumerate(priced.items)
     )
-    items = tuple(
-        replace(item, by_strata=_by_strata(spec, compiled, place, priced, item))
-        for place, item in enumerate(items)
-    )
+    if design is not None:
+        items = tuple(
+            replace(item, by_design=_by_design(spec, compiled, place, priced, item, design))
+            for place, item in enumerate(items)
+        )
     units = [1 if item.summed is None else item.summed.largest for item in spec.items]
     largest = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
     for_size = max(
@@ -452,29 +454,46 @@ def squares_noise(noise: Noise) -> float:
     return math.sqrt(less) if noise == "gaussian" else less
 
 
-def _by_strata(
-    spec: Spec, compiled: CompiledSpec, place: int, priced: SelectionAtBudget, item: ItemWorth
-) -> bool | None:
-    """Return whether noise leaves what strata take off an average answer; None without strata."""
-    weight, strata = spec.privacy.weight, SampledStrata.of(spec, compiled.classes)
-    if weight is None or strata is None or not item.records:
+def _by_design(
+    spec: Spec,
+    compiled: CompiledSpec,
+    place: int,
+    priced: SelectionAtBudget,
+    item: ItemWorth,
+    design: SampleDesign,
+) -> Literal["told", "hidden", "not measured"] | None:
+    """Return whether noise leaves what the design of a sample makes of an average answer's error.
+
+    None where nobody said how many records there are, and of tables by cluster.
+    """
+    weight, blocks = (
+        spec.privacy.weight,
+        [compiled.workload.blocks[k] for k in compiled.items[place]],
+    )
+    by_cluster = any(design.cluster in block.attributes for block in blocks)
+    if weight is None or weight.design_effect is None or not item.records or by_cluster:
         return None
     strategy, summed = priced.selection.decoded(compiled.workload), spec.items[place].summed
-    blocks = [compiled.workload.blocks[k] for k in compiled.items[place]]
-    if not strata.told_by(strategy, [*blocks, *map(of_squared_values, blocks)]):
-        return False
+    if not design.told_by(strategy, [*blocks, *map(of_squared_values, blocks)]):
+        return "not measured"
     std, unit = priced.noise_std(strategy), 1 if summed is None else summed.largest
-    wide = map(strata.by_stratum, blocks)
+    wide = map(design.by_units, blocks)
     errors = (standard_errors(strategy, b, position=None, noise_std=std) for b in wide)
     error = max(float(each.max()) for each in errors) / unit
-    drawn = strata.drawn[strata.drawn > 0]
-    lies_in = 1 if all(strata.place in b.attributes for b in blocks) else len(drawn)
+    drawn = design.drawn[design.drawn > 0]
+    lies_in = 1 if all(design.stratum in b.attributes for b in blocks) else len(drawn)
     average = item.average or item.records * item.meet / item.queries
+    expected = weight.ratio_of_squares * average
+    if design.cluster is not None:
+        n, expected = float(drawn.mean()), expected * float(weight.design_effect)
+        by = n / (n - 1) * error**2
+        doubt = math.sqrt(4 * by * expected + 2 * lies_in * n * by**2)
+        return "told" if expected >= LEAST * doubt else "hidden"
     of_stratum = min(1.0, average / item.records * len(drawn) / lies_in)
     times = squares_noise(item.noise) * float(weight.at_most)
     doubt = times * error + error * math.hypot(2 * average / lies_in, math.sqrt(5) * error)
     doubt = times * item.rmse / unit + lies_in * doubt / float(drawn.mean())
-    return weight.ratio_of_squares * average * (1 - of_stratum) >= LEAST * doubt
+    return "told" if expected * (1 - of_stratum) >= LEAST * doubt else "hidden"
 
 
 def _share(spec: Spec, compiled: CompiledSpec, place: int, judged_on: JudgedOn) -> float | None:

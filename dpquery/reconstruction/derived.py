@@ -31,7 +31,7 @@ from dpquery.reconstruction.intervals import laplace_quantile, laplace_quantiles
 from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
 from dpquery.reconstruction.merging import Merging, merging_of, rows_along
 from dpquery.reconstruction.nearest import onto_rising
-from dpquery.reconstruction.sampling import SamplingColumns, SamplingErrors
+from dpquery.reconstruction.sampling import SampleVariances, SamplingColumns, SamplingErrors
 from dpquery.spec.columns import Bins, Domain, Integers
 from dpquery.spec.predicates import IntervalSet
 from dpquery.spec.spec import Difference, MergedRows, Quantiles, Quotient, Rate, Statistic, Table
@@ -334,7 +334,7 @@ def with_sample(
 
     Nothing is said of differences between releases either, whose samples may share records.
     """
-    variances = np.full(len(rows.estimate), np.nan)
+    variances = SampleVariances.poisson(np.full(len(rows.estimate), np.nan))
     match statistic:
         case Quotient():
             above, below = statistic.tables
@@ -342,19 +342,21 @@ def with_sample(
             variances = sampling.quotient_variances(
                 joint.blocks[above], joint.blocks[below], of_rows, rows.estimate
             )
-            variances = variances / joint.estimate(below)[of_rows] ** 2
+            square = joint.estimate(below)[of_rows] ** 2
+            variances = variances._replace(variance=variances.variance / square)
         case Difference(release=""):
             variances = sampling.difference_variances(
                 joint.blocks[statistic.first], joint.blocks[statistic.second]
             )
         case Rate():
             scale = statistic.per / np.array(statistic.population)
-            variances = sampling.variances(*joint.blocks[statistic.rows]) * scale**2
+            variances = sampling.variances(*joint.blocks[statistic.rows]).times(scale**2)
         case MergedRows() if rows.merging is not None:
             sums = sampling.sums(*joint.blocks[statistic.rows])
             times = sampling.squares.noise_std / joint.measured.noise_std
             noise = times * np.sqrt(rows.merging.variances)
-            variances = sampling.known(np.array([*map(rows.merging.sums, sums)]), noise)
+            known = sampling.known(np.array([*map(rows.merging.sums, sums)]), noise)
+            variances = SampleVariances.poisson(known)
     ends = (rows.low, rows.high)
     return replace(rows, sample=sampling.together(variances, rows.estimate, rows.std_error, ends))
 

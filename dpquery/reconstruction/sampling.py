@@ -16,6 +16,15 @@ told is without bias. Where noise may hide it, LEAST times its standard error is
 figure of Poisson sampling, which stays where no measured table has the strata: that is too large
 rather than too small.
 
+Where n clusters were drawn from each stratum, few of many, the variance is the sum over strata of
+n / (n - 1) times that of the squares of what the totals of clusters differ from their mean by
+([SSW92], 4), wherever that is measured by stratum and cluster. The variance of the noise in these
+differences is taken off the squares, so that this is without bias too. It is told where it is LEAST
+times its standard error by noise, elsewhere what the design effect makes of Poisson's figure:
+where that is no less than the truth, noise has this decide for the larger of both. Intervals are by
+Student's t, with one degree of freedom less than clusters a stratum, and fewer for noise: twice
+the square of a variance over the variance of its estimate (Satterthwaite).
+
 Sums of squares are measured over the same tables as the weights, with noise of their own. Whether
 one is told is not for that noise to decide, since those that it makes large would be told, and be
 too large: what is expected of a sum of squares is the same sum of weights, times the ratio of both
@@ -24,16 +33,16 @@ nothing is said.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import stdtrit
 
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.operators.blocks import Block, product
-from dpquery.operators.factors import Factor, Identity, Valued
+from dpquery.operators.factors import Factor, Groups, Identity, Valued
 from dpquery.reconstruction.intervals import standard_errors
 from dpquery.reconstruction.least_squares import Measured, TableAnswers
 from dpquery.spec.spec import Spec
@@ -85,52 +94,92 @@ def _part_of(measured: Measured, part: Taken) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class SampledStrata:
-    """The classes of an attribute from which fixed numbers of records were drawn."""
+class SampleDesign:
+    """The classes from each of which fixed numbers of records, or of clusters, were drawn."""
 
-    place: int  # of the attribute in the domain
-    drawn: Floats  # (n,) records from each class; 0 where it is not one stratum
+    stratum: int | None  # the attribute whose classes are strata; None where all is one stratum
+    drawn: Floats  # (n,) records, or clusters, from each class; 0 where it is not one stratum
+    # the attribute that tells clusters apart, and its class of each; None where records were drawn
+    cluster: int | None = None
+    clusters: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @classmethod
-    def of(cls, spec: Spec, classes: Sequence[Ints]) -> "SampledStrata | None":
-        """Return those of a spec whose codes are counted in classes; None where it has none."""
+    def of(cls, spec: Spec, classes: Sequence[Ints]) -> "SampleDesign | None":
+        """Return that of a spec whose codes are counted in classes; None where it has none."""
         weight = spec.privacy.weight
-        if weight is None or weight.strata is None:
+        if weight is None or weight.drawn is None:
             return None
-        place, rows = weight.strata.attribute, np.array(weight.strata.rows, dtype=np.float64)
-        own = np.bincount(classes[place]) == 1
-        drawn = np.where(own, np.bincount(classes[place], rows), 0.0)
-        return cls(place, drawn)
+        given = weight.drawn
+        rows, whole = np.array(given.rows, dtype=np.float64), True
+        clusters = np.zeros(0, dtype=np.int64)
+        if given.cluster is not None:
+            clusters = classes[given.cluster][: spec.domain.attributes[given.cluster].length]
+            whole = bool((np.bincount(classes[given.cluster])[clusters] == 1).all())
+        if given.stratum is not None:
+            of_codes = classes[given.stratum]
+            rows = np.where(np.bincount(of_codes) == 1, np.bincount(of_codes, rows), 0.0)
+        return cls(given.stratum, rows * whole, given.cluster, clusters)
 
     def told_by(self, strategy: Strategy, blocks: Sequence[Block]) -> bool:
-        """Return whether a strategy holds the answers of blocks by stratum too."""
-        queries = max(block.queries for block in blocks)
+        """Return whether a strategy holds the answers of blocks by what was drawn too."""
+        cells = len(self.drawn) * max(1, len(self.clusters))
         return (
             bool(self.drawn.any())
             and all(block.is_product for block in blocks)
-            and queries * len(self.drawn) <= MOST_BY_STRATUM
-            and all(strategy.supports(self.by_stratum(block)) for block in blocks)
+            and max(block.queries for block in blocks) * cells <= MOST_BY_STRATUM
+            and not any(self.cluster in block.attributes for block in blocks)
+            and all(strategy.supports(self.by_units(block)) for block in blocks)
         )
 
-    def by_stratum(self, block: Block) -> Block:
-        """Return a product with one query a stratum in place of its predicates on them."""
+    def by_units(self, block: Block, *, summed: bool = False) -> Block:
+        """Return a product with one query a stratum, and a cluster, in place of its predicates.
+
+        Summed, it has one for all clusters of a stratum.
+        """
         factors: dict[int, Factor] = dict(zip(block.attributes, block.factors, strict=True))
-        factors[self.place] = Identity(len(self.drawn))
+        if self.stratum is not None:
+            factors[self.stratum] = Identity(len(self.drawn))
+        if self.cluster is not None:
+            size, every = block.shape_of_domain[self.cluster], tuple(self.clusters.tolist())
+            factors[self.cluster] = Groups.of((every,), size) if summed else Identity(size)
         return product(block.shape_of_domain, factors)
 
     def times(self, part: Taken) -> Floats:
         """Return how many times every stratum is in the answers of a part: (m, n)."""
-        if self.place not in part.rows.block.attributes:
+        if self.stratum is None or self.stratum not in part.rows.block.attributes:
             return np.tile(part.times[:, None], len(self.drawn))
-        factor, chosen = part.rows.predicates[self.place]
+        factor, chosen = part.rows.predicates[self.stratum]
         return part.times[:, None] * rows_of(factor, np.arange(factor.shape[0])).T[chosen]
 
-    def within(self, part: Taken, row: Ints, stratum: Ints) -> Taken:
-        """Return what some strata add to some rows of a part, pair by pair."""
-        block, predicates = self.by_stratum(part.rows.block), part.rows.predicates
-        chosen = {i: numbers[row] for i, (_, numbers) in predicates.items()} | {self.place: stratum}
-        places = np.ravel_multi_index([chosen[i] for i in block.attributes], block.row_shape)
+    def within(self, part: Taken, row: Ints, stratum: Ints, cluster: Ints | None = None) -> Taken:
+        """Return what some strata, or clusters of theirs, add to rows of a part, pair by pair."""
+        block = self.by_units(part.rows.block, summed=cluster is None)
+        chosen = {i: numbers[row] for i, (_, numbers) in part.rows.predicates.items()}
+        if self.stratum is not None:
+            chosen[self.stratum] = stratum
+        if self.cluster is not None:
+            chosen[self.cluster] = np.zeros_like(row) if cluster is None else cluster
+        picked = [chosen[i] for i in block.attributes]
+        places = np.ravel_multi_index(picked, block.row_shape) if picked else np.zeros_like(row)
         return Taken(QueryRows(block, np.asarray(places)), self.times(part)[row, stratum])
+
+
+class SampleVariances(NamedTuple):
+    """The variances that a sample makes of answers, (m,) each; nan where nothing is said."""
+
+    variance: Floats
+    by_design: Bools  # whether it is less than that of Poisson sampling, or made by clusters
+    # of freedom, that it was estimated with; infinite but for clusters, which are few
+    degrees: Floats
+
+    @classmethod
+    def poisson(cls, variance: Floats) -> "SampleVariances":
+        """Return variances to which the design has nothing to say."""
+        return cls(variance, np.zeros(len(variance), bool), np.full(len(variance), np.inf))
+
+    def times(self, factor: float | Floats) -> "SampleVariances":
+        """Return those of answers whose squares are a factor times as large."""
+        return self._replace(variance=self.variance * factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,24 +191,24 @@ class SamplingErrors:
     ratio: float  # of these to the weights, as public numbers have it
     design_effect: float  # how many times the variance of Poisson sampling there is
     level: float  # of the intervals
-    strata: SampledStrata | None = None
+    design: SampleDesign | None = None
     inclusion: bool = False  # whether squares are less the weights, which are inverse chances
+    # the variances of blocks that were asked for, by position in the plan's workload
+    _known: dict[int, SampleVariances] = field(init=False, default_factory=dict)
 
-    def variances(self, block: Block, position: int | None) -> Floats:
-        """Return the variance of each answer of a block that the sample makes, (m,)."""
+    def variances(self, block: Block, position: int | None) -> SampleVariances:
+        """Return the variance of each answer of a block that the sample makes."""
+        if position is not None and position in self._known:
+            return self._known[position]
         known, noise = self._of_squares(block, position)
-        if self.strata is None:
-            return known
         squared, every = of_squared_values(block), np.arange(block.queries)
         places = (position, position if squared is block else None)
         rows = map(QueryRows, (block, squared), (every, every), places)
         values, squares = ([Taken(each, np.ones(len(every)))] for each in rows)
-        return self._less_strata(known, noise, values, squares)
-
-    def by_strata(self, block: Block, position: int | None) -> Bools:
-        """Return of which answers of a block strata take something off: (m,)."""
-        known, variances = self._of_squares(block, position)[0], self.variances(block, position)
-        return np.asarray(variances < known, dtype=np.bool_)
+        found = self._by_design(known, noise, values, squares)
+        if position is not None:
+            self._known[position] = found
+        return found
 
     def _of_squares(self, block: Block, position: int | None) -> tuple[Floats, Floats]:
         """Return the variances of Poisson sampling, and the noise in the sums of squares."""
@@ -177,7 +226,7 @@ class SamplingErrors:
         below: tuple[Block, int | None],
         of_rows: Ints,
         quotients: Floats,
-    ) -> Floats:
+    ) -> SampleVariances:
         """Return the variance that the sample makes of each answer above less R times one below.
 
         That of a quotient R is this over the square of its denominator (Taylor linearisation). A
@@ -188,7 +237,7 @@ class SamplingErrors:
         are (m,), and `of_rows` is which answer below each is over.
         """
         if not _holds(below[0], above[0]):
-            return np.full(above[0].queries, np.nan)
+            return SampleVariances.poisson(np.full(above[0].queries, np.nan))
         squared, every = of_squared_values(above[0]), np.arange(above[0].queries)
         counts = squared is above[0]  # whose y is its own square
         rows = [QueryRows(above[0], every, above[1]), QueryRows(below[0], of_rows, below[1])]
@@ -200,13 +249,13 @@ class SamplingErrors:
 
     def difference_variances(
         self, first: tuple[Block, int | None], second: tuple[Block, int | None]
-    ) -> Floats:
+    ) -> SampleVariances:
         """Return the variance that the sample makes of answers of a block less those of another.
 
         No record is in both; elsewhere nothing is said.
         """
         if _overlap(first[0], second[0]):
-            return np.full(first[0].queries, np.nan)
+            return SampleVariances.poisson(np.full(first[0].queries, np.nan))
         every, one = np.arange(first[0].queries), np.ones(first[0].queries)
         squares, values = list[Taken](), list[Taken]()
         for sign, (block, position) in zip((1, -1), (first, second), strict=True):
@@ -218,22 +267,22 @@ class SamplingErrors:
 
     def _combined(
         self, squares: Sequence[Taken], values: Sequence[Taken], *, over: Taken | None = None
-    ) -> Floats:
+    ) -> SampleVariances:
         """Return the variances that sums of squares make together.
 
         Values are what they are squares of; `over` is the denominator of a quotient.
         """
         if not all(self._supports(one.rows.block, one.rows.position) for one in squares):
-            return np.full(len(squares[0].times), np.nan)
+            return SampleVariances.poisson(np.full(len(squares[0].times), np.nan))
         both = (self.squares, self.weights)
         parts = np.array([[_part_of(each, one) for each in both] for one in squares])
         total = parts.sum(axis=0)
         certain = np.abs(total) <= 1e-9 * np.abs(parts).sum(axis=0)  # of a row over itself
         noise = _std_of(self.squares, squares)
-        known = self._less_strata(self.known(total, noise), noise, values, squares, over=over)
-        return np.where(certain[0], 0.0, known)
+        found = self._by_design(self.known(total, noise), noise, values, squares, over=over)
+        return found._replace(variance=np.where(certain[0], 0.0, found.variance))
 
-    def _less_strata(
+    def _by_design(
         self,
         known: Floats,
         noise: Floats,
@@ -241,11 +290,8 @@ class SamplingErrors:
         squares: Sequence[Taken],
         *,
         over: Taken | None = None,
-    ) -> Floats:
-        """Return variances less what strata take off, where that is measured and not hidden.
-
-        What is left is told as it is where it is expected to be LEAST times the noise in it; where
-        it is not, no less is told than so much above it.
+    ) -> SampleVariances:
+        """Return variances by the declared design where what was measured holds it.
 
         Args:
             known: variances of Poisson sampling, (m,), nan where they are hidden.
@@ -254,24 +300,93 @@ class SamplingErrors:
             squares: the sums of its squares.
             over: the denominator of a quotient, whose noise is in all strata.
         """
-        strata, blocks = self.strata, [part.rows.block for part in (*values, *squares)]
-        if strata is None or not strata.told_by(self.squares.strategy, blocks):
-            return known
-        here = np.any([strata.times(part) != 0 for part in values], axis=0) & (strata.drawn > 0)
-        row, stratum = np.nonzero(here)
-        inside, of_squares = (
-            [strata.within(part, row, stratum) for part in parts] for parts in (values, squares)
-        )
-        drawn, rest = strata.drawn[stratum], np.ones(len(row))
+        design, found = self.design, SampleVariances.poisson(known)
+        blocks = [part.rows.block for part in (*values, *squares)]
+        if design is None or not design.told_by(self.squares.strategy, blocks):
+            return found
+        if design.cluster is not None:
+            return self._of_clusters(found, design, values, over)
+        left = self._less_strata(known, noise, design, values, squares, over)
+        return found._replace(variance=left, by_design=np.asarray(left < known))
+
+    def _of_clusters(
+        self,
+        found: SampleVariances,
+        design: SampleDesign,
+        values: Sequence[Taken],
+        over: Taken | None,
+    ) -> SampleVariances:
+        """Return the variances that totals of clusters make, where noise does not hide them."""
+        row, stratum = np.nonzero(self._strata_in(design, values))
+        pair, cluster = np.repeat(np.arange(len(row)), len(design.clusters)), design.clusters
+        cluster = np.tile(cluster, len(row))
+        z, std = self._parts(design, values, over, row[pair], stratum[pair], cluster)
+        every, its_std = self._parts(design, values, over, row, stratum, None)
+        n = design.drawn[stratum]
+        spread = np.bincount(pair, z**2 - std**2, len(row)) - (every**2 - its_std**2) / n
+        largest, fourth = np.zeros(len(row)), np.bincount(pair, std**4, len(row))
+        np.maximum.at(largest, pair, std**2)
+        most = np.zeros(len(found.variance))
+        np.maximum.at(most, row, largest * n / (n - 1))
+
+        def by_row(of_pairs: Floats) -> Floats:
+            return np.bincount(row, of_pairs, len(most)).astype(np.float64)
+
+        variance = by_row(spread * n / (n - 1))
+        doubt = np.sqrt(4 * most * np.abs(variance) + 2 * by_row(fourth * (n / (n - 1)) ** 2))
+        told = (variance >= LEAST * doubt) & (variance > 0)
+        with np.errstate(all="ignore"):
+            degrees = 1 / (1 / by_row(n - 1) + (doubt / variance) ** 2 / 2)
+        variance = np.where(told, variance, found.variance)
+        return SampleVariances(variance, told, np.where(told, degrees, np.inf))
+
+    def _parts(
+        self,
+        design: SampleDesign,
+        values: Sequence[Taken],
+        over: Taken | None,
+        row: Ints,
+        stratum: Ints,
+        cluster: Ints | None,
+    ) -> tuple[Floats, Floats]:
+        """Return what strata or clusters add to values, pair by pair, and the noise in that.
+
+        Less their share of all values over a denominator: these add up to 0, but for their noise.
+        """
+        inside = [design.within(part, row, stratum, cluster) for part in values]
+        if over is not None:
+            share = _sum_of(self.weights, [design.within(over, row, stratum, cluster)])
+            with np.errstate(all="ignore"):
+                share = share / _sum_of(self.weights, [over])[row]
+            inside += [_some(part, row, -share) for part in values]
+        return _sum_of(self.weights, inside), _std_of(self.weights, inside)
+
+    def _strata_in(self, design: SampleDesign, values: Sequence[Taken]) -> Bools:
+        """Return which strata are in values: (m, n)."""
+        found = np.any([design.times(part) != 0 for part in values], axis=0)
+        return np.asarray(found & (design.drawn > 0))
+
+    def _less_strata(
+        self,
+        known: Floats,
+        noise: Floats,
+        design: SampleDesign,
+        values: Sequence[Taken],
+        squares: Sequence[Taken],
+        over: Taken | None,
+    ) -> Floats:
+        """Return variances less what strata take off, as far as noise does not hide it.
+
+        What is left is told as it is where it is expected to be LEAST times the noise in it; where
+        it is not, no less is told than so much above it.
+        """
+        row, stratum = np.nonzero(self._strata_in(design, values))
+        of_squares = [design.within(part, row, stratum) for part in squares]
+        drawn, rest = design.drawn[stratum], np.ones(len(row))
         mean, ratio = (of_strata[stratum] for of_strata in self._weights_of_strata)
         if self.inclusion:
             rest = 1 - 1 / np.maximum(mean, 1.0)
-        if over is not None:
-            share = _sum_of(self.weights, [strata.within(over, row, stratum)])
-            with np.errstate(all="ignore"):
-                share = share / _sum_of(self.weights, [over])[row]
-            inside += [_some(part, row, -share) for part in values]  # which add up to 0
-        z, std = _sum_of(self.weights, inside), _std_of(self.weights, inside)
+        z, std = self._parts(design, values, over, row, stratum, None)
         sums = [_sum_of(each, of_squares) for each in (self.squares, self.weights)]
         taken = rest * (z**2 - std**2)
         doubt = _std_of(self.squares, of_squares) + rest * std * np.sqrt(4 * z**2 + 5 * std**2)
@@ -292,13 +407,13 @@ class SamplingErrors:
 
         Weights vary within strata as much as public numbers have it beside what these differ in.
         """
-        strata = self.strata
-        if strata is None:
+        design = self.design
+        if design is None:
             raise ValueError("a sample without strata")
-        every = strata.by_stratum(product(self.weights.strategy.shape, {}))
+        every = design.by_units(product(self.weights.strategy.shape, {}))
         weights = np.maximum(self.weights.estimates.answer(every, None).ravel(), 0.0)
-        mean = np.where(strata.drawn > 0, weights / np.maximum(strata.drawn, 1.0), 0.0)
-        alike = (mean**2 * strata.drawn).sum() / max((mean * strata.drawn).sum(), 1e-300)
+        mean = np.where(design.drawn > 0, weights / np.maximum(design.drawn, 1.0), 0.0)
+        alike = (mean**2 * design.drawn).sum() / max((mean * design.drawn).sum(), 1e-300)
         varied = max(1.0, (self.ratio + self.inclusion) / max(alike, 1e-300))
         return mean, varied * mean - self.inclusion
 
@@ -307,7 +422,7 @@ class SamplingErrors:
         squared = of_squared_values(block)
         if not self._supports(squared, position if squared is block else None):
             return SQUARES_NOT_MEASURED
-        return HIDDEN_BY_NOISE if np.isnan(self._of_squares(block, position)[0]).all() else ""
+        return HIDDEN_BY_NOISE if np.isnan(self.variances(block, position).variance).all() else ""
 
     def _supports(self, block: Block, position: int | None) -> bool:
         return position is not None or self.squares.strategy.supports(block)
@@ -332,19 +447,23 @@ class SamplingErrors:
             raise ValueError("answers without standard errors have no intervals")
         variances = self.variances(block, position)
         if answers.stated is not None:  # what public facts state is no estimate from a sample
-            variances = np.where(answers.stated > 0, np.nan, variances)
+            variances = variances.times(np.where(answers.stated > 0, np.nan, 1.0))
         ends = (answers.estimate - answers.half_width, answers.estimate + answers.half_width)
         return self.together(variances, answers.estimate, answers.std_error, ends)
 
     def together(
-        self, variances: Floats, estimate: Floats, std_error: Floats, ends: tuple[Floats, Floats]
+        self,
+        variances: SampleVariances,
+        estimate: Floats,
+        std_error: Floats,
+        ends: tuple[Floats, Floats],
     ) -> SamplingColumns:
         """Return the columns of estimates, given what the sample varies and noise intervals.
 
         An end is as far off as the noise's and the sample's are as sides of a right angle.
         """
-        sampling, (low, high) = np.sqrt(variances), ends
-        beyond = float(ndtri((1 + self.level) / 2)) * sampling
+        sampling, (low, high) = np.sqrt(variances.variance), ends
+        beyond = stdtrit(variances.degrees, (1 + self.level) / 2) * sampling
         return SamplingColumns(
             sampling,
             np.hypot(std_error, sampling),

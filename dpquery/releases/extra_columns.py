@@ -28,13 +28,17 @@ READING_SAMPLE = """\
 `sampling_std` is estimated from sums of squared weights, measured with noise of their own for a \
 tenth of the guarantee. It takes each record to have been drawn by itself, with a {chance} \
 (Poisson sampling), and the variance to be {effect:g} times as large (the declared design \
-effect). {strata}If weights are as the spec's `total` and `effective` say, the noise of these sums \
+effect). {design}If weights are as the spec's `total` and `effective` say, the noise of these sums \
 moves it by a sixth of itself at most, as a standard deviation. Weights that were cut off, and \
 records that are missing otherwise than by chance, are in no interval. `std_error`, `ci_low`, \
 `ci_high`, `rel_error` and `flag` are of the noise alone."""
 READING_STRATA = """\
 What the declared strata, the values of `{strata}`, make it less is taken off as far as noise lets \
 it be known; elsewhere{without} it is too large. """
+READING_CLUSTERS = """\
+Where the same was measured by the declared clusters, the values of `{clusters}`{strata}, and \
+noise does not hide it, their totals make it instead, and intervals are by Student's t; elsewhere\
+{without} the design effect does. """
 
 READING_UNBIASED = """\
 `unbiased` is made from the noisy tables alone, and takes no budget. Its noise interval is \
@@ -72,17 +76,17 @@ def with_extra(manifest: Manifest, columns: Sequence[ExtraColumn], fitted: Fitte
 
 
 def with_sampling(
-    manifest: Manifest, reasons: Mapping[str, str], without_strata: Sequence[str]
+    manifest: Manifest, reasons: Mapping[str, str], without_design: Sequence[str]
 ) -> Manifest:
     """Return a manifest with the columns of the error of the sample, where there are such.
 
-    Reasons are why they are empty in an item, by its name; named are also the items without what
-    strata take off.
+    Reasons are why they are empty in an item, by its name; named are also the items of whose error
+    declared strata or clusters tell nothing.
     """
     weight = manifest.privacy.weight
     if weight is None or not manifest.measures_squares:
         return manifest
-    weight = replace(weight, without_strata=tuple(without_strata))
+    weight = replace(weight, without_design=tuple(without_design))
     manifest = replace(manifest, privacy=replace(manifest.privacy, weight=weight))
     empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
     columns = (
@@ -125,11 +129,15 @@ def reading_sample(manifest: Manifest) -> str:
     if weight is None or weight.design_effect is None:
         return ""
     chance = "chance of one over its weight" if weight.inclusion else "small chance"
-    without, strata = ", ".join(f"`{name}`" for name in weight.without_strata), ""
-    if weight.strata:
-        without = f", as in all of {without}," * bool(without)
-        strata = READING_STRATA.format(strata=weight.strata, without=without)
-    return READING_SAMPLE.format(chance=chance, effect=weight.design_effect, strata=strata)
+    without, design = ", ".join(f"`{name}`" for name in weight.without_design), ""
+    without = f", as in all of {without}," * bool(without)
+    if weight.clusters:
+        strata = f" in each of `{weight.strata}`" * bool(weight.strata)
+        names = {"clusters": weight.clusters, "strata": strata, "without": without}
+        design = READING_CLUSTERS.format(**names)
+    elif weight.strata:
+        design = READING_STRATA.format(strata=weight.strata, without=without)
+    return READING_SAMPLE.format(chance=chance, effect=weight.design_effect, design=design)
 
 
 def _expected_words(column: ColumnFacts) -> str:

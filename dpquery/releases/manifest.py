@@ -91,9 +91,11 @@ class WeightFacts:
     # file where sums of squared weights are not measured
     design_effect: Annotated[FigureAboveZero | None, UNWRITTEN] = None
     inclusion: Annotated[bool, UNWRITTEN] = False  # whether it is one over the chance to be drawn
-    strata: Annotated[str, UNWRITTEN] = ""  # the attribute that declared strata are the values of
-    # the items from which nothing is taken off for strata: not measured by these, or noise hides it
-    without_strata: Annotated[tuple[str, ...], UNWRITTEN] = ()
+    # the attributes that declared strata and clusters are the values of
+    strata: Annotated[str, UNWRITTEN] = ""
+    clusters: Annotated[str, UNWRITTEN] = ""
+    # the items of whose error these tell nothing: not measured by them, or noise hides it
+    without_design: Annotated[tuple[str, ...], UNWRITTEN] = ()
     # about what all weights add up to, by the spec and by the noisy answers; left out of the file
     # unless these are far apart
     total: Annotated[Count | None, UNWRITTEN] = None
@@ -469,9 +471,11 @@ def _privacy_facts(spec: Spec) -> PrivacyFacts:
     if given is not None:
         effect = None if given.design_effect is None else float(given.design_effect)
         numbers = (float(given.at_most), float(given.step), effect)
-        strata = given.strata
-        of_strata = "" if strata is None else spec.domain.attributes[strata.attribute].name
-        weight = WeightFacts(given.name, *numbers, given.inclusion, of_strata)
+        places = (None, None) if given.drawn is None else (given.drawn.stratum, given.drawn.cluster)
+        strata, clusters = (
+            "" if place is None else spec.domain.attributes[place].name for place in places
+        )
+        weight = WeightFacts(given.name, *numbers, given.inclusion, strata, clusters)
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep, weight)
 
 

@@ -100,7 +100,8 @@ def _table(*heads: str) -> str:
 
 
 def _row(field: Field[object]) -> str:
-    beside = f"with `{field.together}`" if field.together else ""
+    keys = ", ".join(f"`{key}`" for key in field.together)
+    beside = f"with {keys}" if keys else ""
     apart = f"not with `{field.apart}`" if field.apart and not beside else ""
     if field.required or field.one_of:
         need = "required" if field.required else "one of these"

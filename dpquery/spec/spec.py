@@ -162,11 +162,17 @@ FAR_OFF = 0.1
 
 
 @dataclass(frozen=True)
-class Strata:
-    """The values of an attribute from which fixed numbers of records were drawn."""
+class Drawn:
+    """From what a fixed number of records, or of clusters of them, was drawn."""
 
-    attribute: int  # its place in the domain
-    rows: tuple[int, ...]  # how many, by code; 0 of values that are not declared
+    stratum: int | None  # the place of the attribute whose values are strata; None: all is one
+    rows: tuple[int, ...]  # how many from each, by code; 0 of values that are not declared
+    cluster: int | None = None  # the place of that whose values are the clusters; None of records
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """The places of both."""
+        return tuple(i for i in (self.stratum, self.cluster) if i is not None)
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,7 @@ class RecordWeight:
     # are measured too, which say how large that is: then `total` and `effective` are given
     design_effect: Fraction | None = None
     inclusion: bool = False  # whether weights are one over the chances to be drawn
-    strata: Strata | None = None  # that the sample was drawn from: public
+    drawn: Drawn | None = None  # from what the sample was: public
 
     @property
     def steps(self) -> int:

@@ -202,6 +202,16 @@ class StrataFields(Fields, what="strata"):
         "How many from each, publicly known: those in the file.", "{north: 1200, south: 800}")
 
 
+class ClusterFields(Fields, what="clusters"):
+    """Values of an attribute that tell the clusters of a sample apart."""
+
+    of = Field(TextForm("the attribute of clusters"),
+        "The attribute: every declared value is a cluster, of each stratum. Ask for tables by both "
+        "too.", "psu")
+    within = optional(TextForm("the attribute of strata"),
+        "That of the strata from which clusters were drawn; all are one unless given.", "stratum")
+
+
 class WeightFields(Fields, what="weight"):
     """What a record counts as: a number in a column, cut off at the top and put on a grid."""
 
@@ -229,13 +239,17 @@ class WeightFields(Fields, what="weight"):
             refusal="design_effect is {given}; expected a number above 0, up to 1000"),
         "Squared weights are measured too, for a tenth of the budget: answers have the error of "
         "the sample. Its variance is that of Poisson sampling, times this for strata and "
-        "clusters.", "1.4").with_("inclusion")
+        "clusters.", "1.4").with_("inclusion", "strata", "clusters")
     inclusion = defaulted(YesNo("whether weights are one over the chance to be drawn"), False,
         "Whether a weight is one over the record's chance to be drawn, 1 or more, so that what was "
         "sure to be drawn adds nothing to the error of the sample.", "true")
     strata = optional(StrataFields,
         "The strata of the sample; `design_effect` is then that of clusters alone.",
         "{of: region, rows: {north: 1200, south: 800}}")
+    clusters = optional(ClusterFields,
+        "The clusters of the sample, whose totals tell its error; `design_effect` is for where "
+        "they are not measured.", "{of: psu, within: stratum}").without("strata",
+        "clusters make all of the error; leave `strata` out, and name them under `within`")
 
 
 class PrivacyFields(Fields, what="privacy"):
@@ -469,6 +483,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "unit": UnitFields,
     "weight": WeightFields,
     "strata": StrataFields,
+    "clusters": ClusterFields,
     "budget": BudgetFields,
     "file": FileFields,
     "about": AboutFields,

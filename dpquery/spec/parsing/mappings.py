@@ -35,7 +35,7 @@ class Field(Generic[_T]):
         example: a value as YAML.
         default: what is read where the key is not given.
         one_of: whether it is one of the keys of which the mapping has exactly one.
-        together: the key that demands this one.
+        together: the keys that demand this one.
         apart: the key that this one may not stand beside.
         conflict: the message about both, with {name}.
     """
@@ -43,12 +43,13 @@ class Field(Generic[_T]):
     def __init__(self, form: Form[_T], about: str, example: str) -> None:
         """Make a field that must be given."""
         self.form, self.about, self.example = form, about, example
-        self.name = self.together = self.apart = self.conflict = ""
+        self.name = self.apart = self.conflict = ""
+        self.together: tuple[str, ...] = ()
         self.default, self.one_of = _NO_DEFAULT, False
 
-    def with_(self, key: str) -> Self:
-        """Return the field, which must be given beside a key."""
-        self.together = key
+    def with_(self, *keys: str) -> Self:
+        """Return the field, which must be given beside any of some keys."""
+        self.together = keys
         return self
 
     def without(self, key: str, conflict: str) -> Self:
@@ -229,22 +230,21 @@ class Fields:
         for name, field in self.fields.items():
             if name in self and field.apart in self:
                 problems.add(self._nodes[name].place, field.conflict.format(name=name))
-            if name not in self and field.together in self:
-                key = quoted(field.together)
-                message = f"{key} needs the key {quoted(name)}; add it{field.such_as}"
-                problems.add(self._node.place, message)
+            for key in field.together if name not in self else ():
+                if key in self:
+                    message = f"{quoted(key)} needs the key {quoted(name)}; add it{field.such_as}"
+                    problems.add(self._node.place, message)
 
     @classmethod
     def schema(cls) -> Schema:
         """Return the JSON Schema of the mapping."""
         fields = cls.fields.items()
-        depend: Schema = {
+        depend: dict[str, Schema] = {
             name: {"not": {"required": [field.apart]}} for name, field in fields if field.apart
         }
-        for other in sorted({field.together for _, field in fields if field.together}):
-            depend[other] = {
-                "required": [name for name, field in fields if field.together == other]
-            }
+        for other in sorted({key for _, field in fields for key in field.together}):
+            required = [name for name, field in fields if other in field.together]
+            depend[other] = {**depend.get(other, {}), "required": required}
         parts: Schema = {
             "type": "object",
             "description": (cls.__doc__ or "").split("\n")[0],

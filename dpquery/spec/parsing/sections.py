@@ -20,6 +20,7 @@ from dpquery.spec.parsing.derived import read_row_values
 from dpquery.spec.parsing.fields import (
     COMBINATION,
     BudgetFields,
+    ClusterFields,
     DatasetFields,
     FileFields,
     PrivacyFields,
@@ -37,6 +38,7 @@ from dpquery.spec.spec import (
     About,
     Budget,
     Dataset,
+    Drawn,
     FileFormat,
     Impossible,
     KnownTotals,
@@ -46,7 +48,6 @@ from dpquery.spec.spec import (
     PublicationRules,
     RecordWeight,
     Rows,
-    Strata,
     Table,
 )
 
@@ -154,25 +155,29 @@ def _weight_of(given: WeightFields, scope: Scope) -> RecordWeight:
             f"give a `step` of {power(given.total / 2**35)} or more"
         )
     public = (given.total, given.effective, given.design_effect, given.inclusion)
-    strata = None
-    if given.strata is not None and scope.declared:
-        if given.design_effect is None:
-            raise given.node("strata").mistake(
-                "strata change the error of the sample, which is not asked for; add "
-                "`design_effect: 1`, or leave `strata` out"
-            )
-        strata = _strata_of(given.strata, scope)
-    return RecordWeight(given.column, given.at_most, given.step, *public, strata)
+    drawn = None
+    if scope.declared:
+        if given.strata is not None:
+            drawn = _strata_of(given.strata, scope)
+        elif given.clusters is not None:
+            drawn = _clusters_of(given.clusters, scope)
+    return RecordWeight(given.column, given.at_most, given.step, *public, drawn)
 
 
-def _strata_of(given: StrataFields, scope: Scope) -> Strata:
-    """Return the strata, every declared value of their attribute with its number of records."""
-    place, attribute = scope.attribute(given.node("of"))
+def _of_one_column(node: Node, scope: Scope, what: str) -> tuple[int, Attribute]:
+    """Return an attribute, and its place, whose values are what the sample was drawn from."""
+    place, attribute = scope.attribute(node)
     if attribute.merged:
-        raise given.node("of").mistake(
-            f"{quoted(attribute.name)} is made of several columns, and strata are the values of "
+        raise node.mistake(
+            f"{quoted(attribute.name)} is made of several columns, and {what} are the values of "
             "one; name an attribute of one column"
         )
+    return place, attribute
+
+
+def _strata_of(given: StrataFields, scope: Scope) -> Drawn:
+    """Return the strata, every declared value of their attribute with its number of records."""
+    place, attribute = _of_one_column(given.node("of"), scope, "strata")
     rows = [0] * attribute.size
     for key, drawn in given.rows:
         first, last = declared_codes(key, attribute, scope.problems)
@@ -187,7 +192,27 @@ def _strata_of(given: StrataFields, scope: Scope) -> Strata:
             f"{quoted(attribute.name)}, the first of them {quoted(attribute.label(missing[0]))}; "
             "add how many were drawn from each, or leave `strata` out"
         )
-    return Strata(place, tuple(rows))
+    return Drawn(place, tuple(rows))
+
+
+def _clusters_of(given: ClusterFields, scope: Scope) -> Drawn:
+    """Return the clusters: every declared value of an attribute, of each stratum if there are."""
+    place, attribute = _of_one_column(given.node("of"), scope, "clusters")
+    if attribute.length < 2:
+        raise given.node("of").mistake(
+            f"{quoted(attribute.name)} has one declared value, and one cluster shows no error; "
+            "declare the clusters of each stratum, two or more"
+        )
+    if given.within is None:
+        return Drawn(None, (attribute.length,), place)
+    of_strata, strata = _of_one_column(given.node("within"), scope, "strata")
+    if of_strata == place:
+        raise given.node("within").mistake(
+            f"{quoted(attribute.name)} tells the clusters apart already; name the attribute of "
+            "the strata, or leave `within` out"
+        )
+    rows = [attribute.length] * strata.length + [0] * (strata.size - strata.length)
+    return Drawn(of_strata, tuple(rows), place)
 
 
 def _check_public_weights(given: WeightFields, rows: int | None) -> None:
