@@ -3,17 +3,21 @@
 import gc
 import os
 import re
+import shutil
 from contextlib import suppress
+from pathlib import Path
 
 # Matrices are small here, and threads that wait for each other take most of a busy machine's time.
 # Read when numpy is first imported, which is below.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 # What a fixture needs of the product it imports itself: any one file of tests starts in no time.
 
 DAILY = "not slow and not nightly"
+MEMORY, ROOM = Path("/dev/shm"), 2**31  # noqa: S108 - pytest makes a folder of its own in it
 TEST_SECONDS = 3  # CPU seconds; a test of every day that takes longer is named after the run
 STARTED = [0.0]
 TAKEN = {}  # by the name of a test, its CPU seconds
@@ -44,6 +48,31 @@ def pytest_runtest_teardown(item, nextitem):
 
 def pytest_addoption(parser):
     parser.addini("cpu_budget", "CPU seconds that the tests of every day may take", default="0")
+
+
+def pytest_configure(config):
+    """Keep the files of the tests of every day, 60 MB, in memory if there is room."""
+    room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM
+    if room and config.option.markexpr == DAILY:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Search for no garbage meanwhile, and never in what was collected: there is none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Look for tests here, and for no examples in docstrings: those are the product's."""
+    collected = yield
+    return [found for found in collected if not isinstance(found, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,6 +22,7 @@ import typer.main
 
 import dpquery
 from dpquery.cli.app import main
+from dpquery.spec.parsing.yaml_nodes import read_yaml
 
 # A small town, planned once, and the command line as the tests run it.
 
@@ -61,6 +62,17 @@ FAST = _MEMORY if os.access(_MEMORY, os.W_OK) else None
 
 
 _COMMAND = cache(typer.main.get_command)
+_NODES = {}  # by the text and the name of a spec
+
+
+def _read_yaml(text, *, file, problems):
+    """Read a text once that has no mistakes."""
+    if (text, file) in _NODES:
+        return _NODES[text, file]
+    read = read_yaml(text, file=file, problems=problems)
+    if problems.none:
+        _NODES[text, file] = read
+    return read
 
 
 @dataclass(frozen=True)
@@ -85,12 +97,14 @@ def quickly():
 
     A solution is held against fewer draws of noise, as where it is a large one, no other weights
     are tried for what `plan` prints, and no best guess for what a release says beside estimates.
-    Tests of either do without. The options of all commands are read off once.
+    Tests of either do without. The options of all commands are read off once, and each spec's YAML.
     """
     with (
         mock.patch("typer.main.get_command", _COMMAND),
+        mock.patch("dpquery.spec.parsing.read.read_yaml", _read_yaml),
         mock.patch("dpquery.reconstruction.checks.MOST_DRAWS", 4),
         mock.patch("dpquery.planning.worth.FACTORS", ()),
+        mock.patch("dpquery.planning.rehearsal.runs.MOST_TRIALS", 40),
         mock.patch("dpquery.mechanisms.linear.MOST_TRIED_QUERIES", 0),
     ):
         yield
