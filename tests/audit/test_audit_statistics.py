@@ -345,6 +345,7 @@ def test_measurements_that_are_no_whole_numbers_are_no_measurements(tmp_path, co
         values_of(tmp_path)
 
 
+@pytest.mark.nightly(daily="1e-100|0.5")
 @pytest.mark.parametrize("epsilon", ["1e-6", "1e-3", "1", "30", "1e4", "1e6"])
 @pytest.mark.parametrize("delta", ["1e-100", "1e-30", "1e-9", "1e-3", "0.5"])
 def test_rho_and_mu_worked_out_apart_are_those_of_the_product_at_the_extremes(epsilon, delta):

@@ -130,6 +130,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(here, monkeypatch, width)
 ODD = SMALL | NO_HEADERS | {"one line": LARGE["three megabytes in one line"]}
 
 
+@pytest.mark.nightly(daily=r"\[(NUL|UTF-16\]|canar|only|gzip|markup|nothing)")
 @pytest.mark.parametrize("name", sorted(ODD))
 def test_whatever_the_file_something_is_said_and_the_terminal_obeys_nothing(here, name):
     Path("workload.yaml").write_text(SURVEY.replace("happy:", "region:").replace("nr", "name"))

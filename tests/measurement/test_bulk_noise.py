@@ -134,6 +134,7 @@ def test_every_single_value_has_its_mass(noise, scale):
     assert p_of_counts(noise, scale, edges, seen) > STRICT
 
 
+@pytest.mark.nightly(daily="260.7")
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [260.7, 1.03 * 2.0**33])
 @pytest.mark.parametrize("noise", NOISES)
@@ -151,6 +152,7 @@ def test_within_a_block_the_law_falls_as_it_should(noise, scale):
     assert chi_square(seen, np.full(4, seen.sum() / 4)) < 1e-4  # of sound ones all but one in 10^7
 
 
+@pytest.mark.nightly(daily="1048576.1")
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [2**20 + 0.1, 1.1 * 2.0**33, 1.9 * 2.0**46])
 @pytest.mark.parametrize("noise", NOISES)
@@ -164,6 +166,7 @@ def test_the_low_bits_are_fair_and_so_is_the_sign(noise, scale):
     assert 2 * binom.cdf(min(positive, sample.size - positive), sample.size, 0.5) > STRICT
 
 
+@pytest.mark.nightly(daily=r"-(7|8|31)\]")
 @pytest.mark.statistical
 @pytest.mark.parametrize("bits", [7, 8, 9, 15, 16, 31, 32])
 @pytest.mark.parametrize("noise", NOISES)
@@ -174,6 +177,7 @@ def test_the_sign_is_fair_where_the_place_takes_all_bits_of_a_word_but_one_or_no
     assert 2 * binom.cdf(min(positive, 20_000 - positive), 20_000, 0.5) > STRICT
 
 
+@pytest.mark.nightly(daily="1000.3")
 @pytest.mark.statistical
 @pytest.mark.parametrize("scale", [1.0, 1000.3, 2.0**33])
 @pytest.mark.parametrize("noise", NOISES)
@@ -192,6 +196,7 @@ def test_two_samplers_share_nothing_and_no_draw_is_repeated():
     assert np.unique(np.concatenate(samples)).size > 79_995
 
 
+@pytest.mark.nightly(daily="1.5|70.3")
 @pytest.mark.parametrize("scale", [1.0, 1.5, 70.3, 2.0**51 + 12345.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_thresholds_are_right_to_the_last_bit(noise, scale):
@@ -200,6 +205,7 @@ def test_the_thresholds_are_right_to_the_last_bit(noise, scale):
         assert law.thresholds(bits) == twin_thresholds(law, bits)
 
 
+@pytest.mark.nightly(daily=r"-(1.0|100.1)\]")
 @pytest.mark.parametrize("scale", [1.0, 3.3, 100.1, 1e9])
 @pytest.mark.parametrize("noise", NOISES)
 def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, scale):
@@ -214,7 +220,7 @@ def test_table_and_search_choose_as_the_thresholds_say_for_every_word(noise, sca
     assert chosen.tolist() == [bisect_left(thresholds, word) for word in full]
 
 
-@pytest.mark.nightly(daily=r"64\.5|gaussian")
+@pytest.mark.nightly(daily="gaussian-1.0|laplace-64")
 @pytest.mark.parametrize("scale", [1.0, 64.5])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_tie_in_64_bits_is_decided_by_further_bits(noise, scale):
@@ -267,6 +273,7 @@ def test_a_real_close_to_its_bound_is_compared_exactly(noise, scale):
                 assert not bytes_.left
 
 
+@pytest.mark.nightly(daily=r"-(64.0|999983.0)\]")
 @pytest.mark.parametrize("scale", [64.0, 100.1, 999_983.0, 1.9 * 2.0**46])
 @pytest.mark.parametrize("noise", NOISES)
 def test_no_seven_bits_accept_unless_they_are_above_every_bound_of_their_block(noise, scale):

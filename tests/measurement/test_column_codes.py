@@ -517,6 +517,7 @@ def test_rounding_to_a_float_never_turns_the_order_of_two_numbers_round(pair):
         assert not short.all() or (floats[0] == floats[1]) == (exact[0] == exact[1])
 
 
+@pytest.mark.nightly(daily=r"\[\]|%I|%H%M%S")
 @fast
 @pytest.mark.parametrize("text", FORMATS)
 @FUZZ

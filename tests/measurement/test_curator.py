@@ -148,6 +148,7 @@ def check(measurement, table, shift=None):
     return answers
 
 
+@pytest.mark.nightly(daily=r"-(1|25)\]")
 @pytest.mark.parametrize("bits", [1, 8, 16, 25])
 @pytest.mark.parametrize("attributes", [1, 2, 5])
 def test_answers_equal_python_integers_at_every_width(bits, attributes):

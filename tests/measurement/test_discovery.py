@@ -320,6 +320,7 @@ def test_as_a_row_by_row_twin_counts_where_nothing_is_left_out(tmp_path, monkeyp
 SPELLED = [(1, "7"), (1, "7.0"), (2, " 07"), (2, "x"), (3, ""), (3, None), (None, "7"), (4, "x ")]
 
 
+@pytest.mark.nightly(daily="kind1|arrow")
 @pytest.mark.parametrize("name", cases(TYPED))
 @pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.int32()])
 def test_whatever_the_source_the_same_persons_have_the_same_values(tmp_path, name, kind):

@@ -106,6 +106,7 @@ def check_many(location, csv, count=60):
         assert_equal(found, tabulate(csv, spec=spec, subsets=subsets))
 
 
+@pytest.mark.nightly(daily="DuckDB")
 @pytest.mark.parametrize("name", ["DuckDB", "SQLite"])
 def test_some_specs_of_chance_are_counted_alike(name, tmp_path):
     check_many(ENGINES[name](made(), tmp_path), as_csv(made(), tmp_path), 9)
@@ -175,6 +176,7 @@ def test_a_view_of_a_server_or_a_table_of_two_schemas_is_refused(place, server):
         assert "several schemas" in refusal(f"{place}doubled", spec)
 
 
+@pytest.mark.nightly
 @SERVER
 def test_dates_without_end_and_types_that_only_the_server_knows(server):
     postgres(

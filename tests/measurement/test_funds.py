@@ -306,6 +306,7 @@ def ledger_path(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.nightly(daily=r"\[1\]")
 @pytest.mark.parametrize("number", [0, 1, len(RELEASES)])
 def test_a_status_fits_a_terminal_and_is_the_same_wherever_there_is_room(
     ledger_path, number, monkeypatch

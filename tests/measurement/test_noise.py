@@ -337,6 +337,7 @@ def nearest(low, high):
     return rounded
 
 
+@pytest.mark.nightly(daily=r"-(1.0|17.9|1048576.1|1337.*)\]")
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("noise", NOISES)
 def test_every_draw_is_what_its_bytes_make_it_in_fractions(noise, scale):

@@ -142,6 +142,7 @@ def test_quotients_and_differences_are_those_of_the_design_too():
     assert np.allclose(found, [of_design(z) for z in signs], rtol=1e-6)
 
 
+@pytest.mark.nightly(daily="True")
 @pytest.mark.parametrize("share", [False, True])
 def test_noise_moves_what_strata_take_off_to_no_side(share, monkeypatch):
     """Of women, in 100 draws of noise that is half as large as what is summed, each with its minus.

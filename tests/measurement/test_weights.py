@@ -134,6 +134,7 @@ def test_one_person_more_moves_tables_by_max_rows_of_the_cap(tmp_path, others, l
     assert all(np.abs(after[subset] - before[subset]).sum() <= 2 * 25 for subset in before)
 
 
+@pytest.mark.nightly(daily="256")
 @pytest.mark.parametrize(("most", "added"), [(100_000, 99_999), (256, 256)])
 def test_sums_of_weights_pass_32_bits_and_add_up_over_partial_tables(most, added, monkeypatch):
     monkeypatch.setattr(tables, "WIDE_CELLS", 1)
@@ -153,6 +154,7 @@ def test_sums_of_weights_pass_32_bits_and_add_up_over_partial_tables(most, added
     assert total.marginals()[0, 1][0, 2] == total.marginals()[()] == 120_000 * added
 
 
+@pytest.mark.nightly(daily=r"\[2-")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @pytest.mark.parametrize("rows", [1, 2])
@@ -427,6 +429,7 @@ def test_a_release_says_what_weights_do_not_go_with_and_which_count_as_nothing(o
     assert "nor how many weights are missing, negative or text" in released
 
 
+@pytest.mark.nightly(daily="True")
 @pytest.mark.parametrize("inverse", [False, True])
 def test_the_error_of_the_sample_is_that_of_squared_weights(own_folder, request, inverse):
     """Of weights that are one over chances, less the weights."""
@@ -509,6 +512,7 @@ def test_shares_means_and_ratios_have_the_error_of_the_sample(sample):
         assert np.allclose(file["estimate"] - file["total_low"], far, equal_nan=True)
 
 
+@pytest.mark.nightly
 def test_what_noise_hides_of_the_sample_is_null_and_said_so(own_folder):
     released_sample(0.01, records=30)
     file = columns_of("release/by_age.parquet")

@@ -136,6 +136,7 @@ def test_a_mistake_is_seen_by_what_executes_it_and_a_harmless_change_is_not(whol
     assert trial.catcher(Mistake("draw", "none", "return noisy", "return (noisy)")) is None
 
 
+@pytest.mark.nightly
 def test_what_is_planted_is_what_the_tests_import(whole, tmp_path):
     one = Mistake("__version__", "a version", VERSION, '__version__ = "planted"')
     folder = plant(one, whole, tmp_path / "copy")

@@ -155,6 +155,7 @@ def by_classes(counts, classes):
     return counts
 
 
+@pytest.mark.nightly(daily=r"\[[1-4]?\d\]")
 @pytest.mark.parametrize("seed", range(150))
 def test_answers_over_classes_equal_counting_over_codes(seed):
     spec = random_spec(seed)
@@ -177,6 +178,7 @@ def test_answers_over_classes_equal_counting_over_codes(seed):
             assert compiled.workload.weights[k] == item.weight / largest**2
 
 
+@pytest.mark.nightly(daily=r"\[[1-4]?\d\]")
 @pytest.mark.parametrize("seed", range(150))
 def test_two_codes_share_a_class_exactly_when_no_query_tells_them_apart(seed):
     spec = random_spec(seed)
@@ -259,6 +261,7 @@ def records(count=40):
     return [tuple(int(rng.integers(n)) for n in SHAPE) for _ in range(count)]
 
 
+@pytest.mark.nightly(daily="inf")
 @pytest.mark.parametrize("limit", [0, math.inf])
 def test_products_by_sets_and_by_attributes_are_those_of_the_dense_matrix(limit, monkeypatch):
     monkeypatch.setattr(blocks, "MAX_SET_SUMS", limit)
@@ -289,6 +292,7 @@ def test_eigenvalues_are_traces_against_the_projectors():
             assert eigenvalues.get(a, 0.0) == pytest.approx(trace, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.nightly(daily="laplace")
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_thresholds_over_twelve_attributes_are_planned_in_closed_form(noise):
     shape = (2,) * 10 + (3, 3)

@@ -112,7 +112,7 @@ def test_tables_are_not_cut_and_have_no_colours_where_they_are_piped(released_to
         assert "…" not in out
 
 
-@pytest.mark.nightly(daily="full")
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("shell", "code", "said"),
     [("> /dev/full", 70, "no space is left where something was to be written"), (">&-", 0, "")],
@@ -368,6 +368,7 @@ def test_a_terminal_without_a_sign_for_all_writes_its_name_or_its_code(released_
     assert " +-" in done.out
 
 
+@pytest.mark.nightly
 def test_an_interrupted_search_in_two_processes_says_one_line(town):
     rows = SPEC.replace("{range: [0, 4]}", "{range: [0, 200]}")
     gaussian = rows.replace("add-remove}", "add-remove, delta: 1e-6}")
@@ -438,6 +439,7 @@ OTHER = SPEC.partition("  - name: pairs")[0].replace("id: town", "id: other")
 OTHER = OTHER.replace("add-remove}", "add-remove, delta: 1e-6}")
 
 
+@pytest.mark.nightly(daily="0.1 is large")
 @pytest.mark.parametrize(
     ("options", "warned"),
     [

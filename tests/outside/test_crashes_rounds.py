@@ -217,6 +217,7 @@ def towns(tmp_path):
     return make
 
 
+@pytest.mark.nightly(daily="RAP")
 @SOME
 def test_a_run_killed_at_any_step_goes_on_where_it_ended(
     towns, monkeypatch, kind, step, record_property
@@ -232,6 +233,7 @@ def test_a_run_killed_at_any_step_goes_on_where_it_ended(
     record_property("crashes", len(tried))
 
 
+@pytest.mark.nightly(daily="tables")
 def test_a_run_that_is_killed_every_time_draws_nothing_again(towns, kind, record_property):
     question = kind.ask()
     folder, seen = towns("killed", question), set()

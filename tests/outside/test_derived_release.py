@@ -112,6 +112,7 @@ AMONG = [
 ]
 
 
+@pytest.mark.nightly
 def test_shares_are_of_those_with_an_answer_unless_rows_say_otherwise(own_folder):
     """Half of 2012 is blank: among all, trust falls from 46 to 38 %; among answers it rises."""
     items = [

@@ -191,6 +191,7 @@ def pasted(line):
     return load_spec(Path("pasted.yaml")).domain.attributes[0].columns[0].kind
 
 
+@pytest.mark.nightly(daily="low1")
 @pytest.mark.parametrize(
     ("numbers", "low", "high", "bins"),
     [

@@ -98,6 +98,7 @@ def records_of_which_some_are_dropped(folder, records, chance):
     return np.bincount(a[kept], minlength=3)
 
 
+@pytest.mark.nightly(daily="rap")
 @pytest.mark.parametrize("mechanism", ["adaptive", "linear", "rap"])
 def test_declared_rows_are_not_taken_for_those_inside_the_domain(tmp_path, mechanism):
     """Under `drop` a replaced record may leave the domain: how many are inside is not public."""
@@ -139,6 +140,7 @@ def total_of_last_release(folder, name):
     return total["estimate"][0], total["std_error"][0]
 
 
+@pytest.mark.nightly
 def test_shares_and_the_total_hold_where_no_item_counts_undeclared_values(tmp_path):
     domain = {
         "sex": "{values: [F, M]}",
@@ -211,6 +213,7 @@ def noise(request):
     return request.param
 
 
+@pytest.mark.nightly(daily="laplace")
 def test_the_error_of_any_sum_of_answers_is_that_of_the_exact_covariance(noise):
     """Of 200 random sums, some of a few answers and some of all, with any signs."""
     release, draws = Release("release"), 400
@@ -504,7 +507,7 @@ def covered(text, noise, name=None):
     return float((errors <= np.concatenate(widths)[:, None]).mean())
 
 
-@pytest.mark.nightly(daily="gaussian")
+@pytest.mark.nightly
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_three_conditions_on_one_item_are_answered_as_printed(noise):

@@ -243,6 +243,7 @@ def test_later_answers_and_covariances_know_the_facts(town, tmp_path):
     assert read_manifest(tmp_path / "answers").facts == read_manifest(folder / "out").facts
 
 
+@pytest.mark.nightly
 def test_replicates_have_the_noise_that_is_left_and_none_where_answers_are_stated(town):
     release, draws = Release(town[0] / "out"), 300
     items = [item for item in release.spec.items if item.name in ("cells", "by_region")]

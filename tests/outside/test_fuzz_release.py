@@ -211,6 +211,7 @@ def test_files_that_a_manifest_names_lie_in_its_folder(released, name):
         assert "release.json is damaged" in done.err
 
 
+@pytest.mark.nightly(daily="pipe-release.plan|device-pairs|folder-errors|itself-release.json")
 @pytest.mark.parametrize(
     "name", ["release.json", "release.plan", "pairs.parquet", "errors.parquet"]
 )

@@ -342,6 +342,7 @@ YAML = {
 }
 
 
+@pytest.mark.nightly(daily="code|name|alias|laughs|date|character|half|zeros")
 @pytest.mark.parametrize("case", YAML)
 def test_yaml_s_own_tricks_are_refused_at_their_line(town, case):
     Path("workload.yaml").write_text(YAML[case])

@@ -73,6 +73,7 @@ def joined(item, rows, axes, labels):
     return wide.sort_values(["table", "cell"], ignore_index=True)
 
 
+@pytest.mark.nightly(daily=r"[05]\]|total|where|pairs|mixed|any|threshold")
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_numbered_rows_joined_with_their_labels_are_the_labelled_rows(item):
     plain, long = layout(item, DOMAIN), long_layout(item)
@@ -97,6 +98,7 @@ def test_numbered_rows_joined_with_their_labels_are_the_labelled_rows(item):
             assert of_row["query"].tolist() == labelled["query"].tolist()
 
 
+@pytest.mark.nightly(daily="where|any|total")
 @pytest.mark.parametrize("item", ITEMS[::5] + ITEMS[-6:], ids=lambda item: item.name)
 def test_a_table_is_read_back_with_all_columns(item, tmp_path):
     spec = spec_of([item])

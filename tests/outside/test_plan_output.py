@@ -141,6 +141,7 @@ def test_the_sample_takes_sixteen_lines_at_most(own_folder):
     assert list(own_folder.iterdir()) == []
 
 
+@pytest.mark.nightly(daily=r"\[400")
 @pytest.mark.parametrize(
     ("rows", "grades"),
     [
@@ -178,6 +179,7 @@ def test_the_verdict_on_public_records_is_that_of_their_counts(town, epsilon):
     assert judged["grade"] == ("weak" if flagged >= 0.5 else "good" if good else "fair")
 
 
+@pytest.mark.nightly
 def test_derived_items_are_as_wide_as_plan_says_and_say_what_no_interval_includes(town):
     """The plan is judged on the records that are released; both widths are of the median row."""
     derived = """\

@@ -124,6 +124,7 @@ def test_an_item_has_its_own_rules_or_those_of_the_spec(tmp_path, monkeypatch):
         assert "protect nobody" in statement
 
 
+@pytest.mark.nightly
 def test_later_questions_have_rules_of_their_own(released_town):
     questions = "workload: [{name: sexes, product: {sex: identity}}]\n"
     Path("plain.yaml").write_text(questions)
@@ -362,6 +363,7 @@ def among_others(template, move_in):
 among_files = pytest.mark.usefixtures("among_others")
 
 
+@pytest.mark.nightly(daily="plan-june|page-data|records-data|spec-state")
 @among_files
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("command", FILES)
@@ -373,6 +375,7 @@ def test_no_file_takes_the_place_of_another_kind(command, kept):
         refused(*FILES[command], "link", code=5)
 
 
+@pytest.mark.nightly(daily=r"release-state/|answers-data|release-\.")
 @among_files
 @pytest.mark.parametrize("kept", [*KEPT, "state", "."])
 @pytest.mark.parametrize("command", FOLDERS)

@@ -199,6 +199,7 @@ def consistent():
     return {item: table(Path("r"), item) for item in ("abc", "abd")}
 
 
+@pytest.mark.nightly
 def test_tables_too_many_for_one_joint_table_have_the_estimated_total_after_any_steps(
     apart, monkeypatch
 ):

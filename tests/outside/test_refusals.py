@@ -104,6 +104,7 @@ def released(here, template):
     return here
 
 
+@pytest.mark.nightly(daily="keys|packed|colons|records|table")
 @pytest.mark.parametrize("name", NO_SPECS)
 def test_nothing_is_repeated_of_a_file_that_is_no_spec(released, name):
     content = NO_SPECS[name]

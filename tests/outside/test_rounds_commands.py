@@ -97,6 +97,7 @@ def test_what_is_preferred_is_released_without_being_asked_for(kind):
     assert f"{kind.strategy}: {shown}" in ok(*RELEASE).out
 
 
+@pytest.mark.nightly(daily="rap")
 def test_answers_are_those_of_the_relaxed_rows_times_the_total_and_have_no_errors(kind):
     ok(*RELEASE)
     manifest, operators, run = read_manifest(Path("release")), compiled(), kind.run()
@@ -113,6 +114,7 @@ def test_answers_are_those_of_the_relaxed_rows_times_the_total_and_have_no_error
         assert set(table["flag"]) == {"no error bars"}
 
 
+@pytest.mark.nightly(daily="adaptive")
 def test_the_same_release_again_is_free_and_the_same_to_the_last_byte(kind):
     ok(*RELEASE)
     first, paid = contents("release"), spent()
@@ -124,6 +126,7 @@ def test_the_same_release_again_is_free_and_the_same_to_the_last_byte(kind):
     assert spent() == paid
 
 
+@pytest.mark.nightly(daily="adaptive")
 def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
     ok(*RELEASE)
     text = ok("error-report").out
@@ -191,7 +194,7 @@ def test_at_another_epsilon_nothing_is_simulated(kind):
     assert kind.run().simulated is None
 
 
-@pytest.mark.nightly(daily="person-rap")
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("unit", ["person", "replace"])
 def test_persons_and_replaced_records_are_protected_too(own_folder, unit, name):
@@ -223,6 +226,7 @@ def test_another_release_number_pays_and_draws_afresh(rap_town):
     assert first.measurements != second.measurements
 
 
+@pytest.mark.nightly
 def test_without_a_signal_answers_add_up_to_about_the_declared_number(rap_town):
     Path("workload.yaml").write_text(MIXED_SPEC.replace("1}", "1, rows: about 1000}"))
     ok("plan", "workload.yaml", "--mechanism", "linear")
@@ -310,7 +314,7 @@ def test_the_manifest_and_the_statement_say_what_was_chosen_and_measured(town):
     assert not run.refitted
 
 
-@pytest.mark.nightly(daily=r"\[[13]-")
+@pytest.mark.nightly(daily="1-300")
 @pytest.mark.parametrize(("edition", "number"), [(1, 300), (2, 600), (3, 600), (4, 600)])
 def test_a_run_of_an_older_edition_is_released_again_free_and_as_it_was(
     town, monkeypatch, edition, number
@@ -342,6 +346,7 @@ def test_a_run_of_an_older_edition_is_released_again_free_and_as_it_was(
     assert read_manifest(Path("new-later")).adaptive.distances == ()
 
 
+@pytest.mark.nightly
 def test_rows_that_are_fitted_otherwise_than_those_that_were_measured_are_said_to_be(
     town, monkeypatch
 ):

@@ -117,6 +117,7 @@ def test_a_release_takes_the_cheaper_noise_where_the_other_errs_less_for_far_mor
 SMALL = SPEC.replace(WHOLE, "{epsilon: 3, delta: 1e-6}")
 
 
+@pytest.mark.nightly(daily="True")
 @pytest.mark.parametrize("parent", [False, True])
 def test_once_a_release_was_not_pure_laplace_noise_is_compared_by_what_it_then_costs(
     folder, parent
@@ -170,6 +171,7 @@ def test_a_release_that_was_charged_and_not_finished_is_finished_with_its_noise(
     assert share_spent() == before
 
 
+@pytest.mark.nightly(daily="delta 0|auto|rho")
 @pytest.mark.parametrize(
     ("text", "arguments", "noise"),
     [

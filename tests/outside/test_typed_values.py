@@ -46,6 +46,7 @@ DAYS = [
 ]
 
 
+@pytest.mark.nightly(daily="week|month")
 @pytest.mark.parametrize("by", PERIOD_KINDS)
 def test_periods_are_those_of_pandas(by):
     periods = pd.DatetimeIndex(DAYS).to_period(FREQUENCY[by])
@@ -162,6 +163,7 @@ def test_a_day_has_the_code_of_its_period_and_days_outside_have_none(by):
         assert code(day.isoformat().encode()) == expected
 
 
+@pytest.mark.nightly(daily="month|AllRangesSet-q")
 @pytest.mark.parametrize("by", PERIOD_KINDS)
 @pytest.mark.parametrize("kind_of_set", [PrefixSet, WidthSet, AllRangesSet])
 def test_ranges_of_dates_count_the_days_between_their_ends(kind_of_set, by, tmp_path):
@@ -310,6 +312,7 @@ READ = {
 }  # fmt: skip
 
 
+@pytest.mark.nightly(daily="CHF|space")
 @pytest.mark.parametrize("number", READ)
 def test_numbers_are_read_as_they_are_declared_and_nothing_else_is_one(tmp_path, number):
     """Each number lies in a bin of its own; what is none is counted in the total alone."""
@@ -536,7 +539,7 @@ def places(folder, name, values):
             yield folder / f"{k}.parquet"
 
 
-@pytest.mark.nightly(daily=r"\[(string|decimal128|date64)\]")
+@pytest.mark.nightly(daily="decimal128")
 @pytest.mark.parametrize("name", UNSOUND)
 def test_a_value_that_its_type_does_not_allow_is_one_that_is_not_declared(tmp_path, name):
     declared, values, expected = UNSOUND[name]

@@ -226,6 +226,7 @@ def test_a_merged_attribute_shows_what_each_of_its_columns_shows(tmp_path, modes
 TEXTS = (*STRANGE, "0", "1", "2", "v0", "v1", "yes", "no", "ja", "x" * 90)
 
 
+@pytest.mark.nightly(daily=r"\[\d\]")
 @pytest.mark.parametrize("seed", range(40))
 def test_tables_without_a_column_do_not_see_what_it_holds(tmp_path, seed):
     rng = np.random.default_rng(seed)
@@ -566,6 +567,7 @@ def test_check_says_that_floats_round_long_ids(tmp_path):
     assert checked(tmp_path, parquet(tmp_path / "c.parquet", [2**53 + 2], pa.int64()))[0] == 0
 
 
+@pytest.mark.nightly(daily="duckdb-whole")
 @pytest.mark.parametrize("kind", ["text", "whole"])
 @pytest.mark.parametrize("how", ["duckdb", "ibis:duckdb"])
 def test_a_table_of_duckdb_has_the_same_persons(tmp_path, kind, how):

@@ -71,6 +71,7 @@ def test_low_signal_picks_rap_and_high_signal_the_linear_strategy(
     assert (rap[name] < rap["margin"] * rap[f"linear_{name}"]) is preferred
 
 
+@pytest.mark.nightly
 def test_the_same_plan_has_the_same_bytes(small):
     seen = []
     for _ in range(2):

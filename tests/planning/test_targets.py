@@ -47,6 +47,7 @@ def test_a_release_at_the_least_epsilon_has_the_errors_that_were_promised(town):
         assert figure <= target["target"] * 1.001
 
 
+@pytest.mark.nightly
 def test_targets_beyond_the_budget_are_priced_and_said_to_be_so(town):
     done = run("plan", "workload.yaml", "--target", "*: sd <= 0.5", "--out", "dear.plan", *QUICK)
     assert done.code == 1
@@ -142,7 +143,7 @@ def _place(own_folder, monkeypatch):
     monkeypatch.setattr(runs, "MOST_TRIALS", 100)
 
 
-@pytest.mark.nightly(daily="gaussian")
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize(
     "shape", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["marginals", "product"]
@@ -192,6 +193,7 @@ def test_the_error_of_a_difference_is_exact_and_needs_no_population():
     assert report["derived_targets"] == ["gap: errors are exact, and the same for all data"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "target", ["shares: sd <= 0.01", pytest.param("medians: sd <= 4", marks=pytest.mark.slow)]
 )
@@ -255,6 +257,7 @@ def test_at_a_named_epsilon_the_figure_reached_is_said_to_be_of_a_made_up_popula
     assert "on a made-up population (not like your records), scaled to 3,000" in words
 
 
+@pytest.mark.nightly
 def test_rows_that_are_lost_in_noise_meet_no_target_and_are_counted():
     report = planned_for("medians: sd <= 1e9", options=("--epsilon", "0.001"))
     (reached,) = report["targets"]

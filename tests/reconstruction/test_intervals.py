@@ -80,7 +80,7 @@ def check_quantiles(seed, count, level):
     assert q.max() <= largest_quantile(level)
 
 
-@pytest.mark.nightly(daily=r"\[0\.(5|95|999)\]")
+@pytest.mark.nightly(daily="0.95")
 @pytest.mark.parametrize("level", EVERY_LEVEL)
 def test_the_quantile_is_never_narrow_and_at_most_1_2_percent_wide(level):
     check_quantiles(0, 20, level)
@@ -140,6 +140,7 @@ def test_half_widths_of_every_shape_are_those_of_the_exact_law(seed):
             check_block(strategy, block, position)
 
 
+@pytest.mark.nightly(daily="laplace")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_noise_intervals_of_new_questions_cover_as_often_as_they_say(noise):
     """Ten thousand draws for each strategy; an interval may be wider, never narrower."""
@@ -218,6 +219,7 @@ def test_what_takes_too_much_gets_an_interval_that_is_never_narrow(which, monkey
         check_half_widths(C, half, level=level, most=1.7)
 
 
+@pytest.mark.nightly(daily=r"\[2\]")
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_thresholds_of_cells_keep_one_half_width_for_all_rows(r):
     shape = (3, 4, 5)
@@ -385,6 +387,7 @@ SIGNALS = [0.25, 0.5, 1, 1.5, 2, 2.5, 3, 4, 4.5, 5, 6, 8]
 DRAWS = [20_000, pytest.param(500_000, marks=pytest.mark.slow)]
 
 
+@pytest.mark.nightly(daily="laplace")
 @pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize("noise", NOISES)
 def test_quotients_that_are_printed_hold_their_level_at_every_signal(noise, draws):
@@ -431,8 +434,8 @@ ROWS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
-@pytest.mark.nightly(daily="a long tail-8")
 @pytest.mark.parametrize("std", [8.0, 40.0])
 @pytest.mark.parametrize("name", ROWS)
 def test_the_share_of_rows_left_out_and_the_error_are_in_their_intervals(name, std):
@@ -481,8 +484,8 @@ NUMBERS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.statistical
-@pytest.mark.nightly(daily="skewed-10")
 @pytest.mark.parametrize("std", [10.0, 50.0])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_in_bins_and_outside_of_them_are_within_their_deviations(name, std):
@@ -504,6 +507,7 @@ def test_numbers_in_bins_and_outside_of_them_are_within_their_deviations(name, s
         assert 0.8 < np.sqrt(np.mean(np.square(off))) < 1.25
 
 
+@pytest.mark.nightly
 def test_numbers_that_hide_in_the_noise_class_by_class_are_in_the_range():
     """166 in each class by one digit, of which one is seen: noise passes 190 in none."""
     rng = np.random.default_rng(7)

@@ -285,6 +285,7 @@ def test_an_r_of_k_query_is_impossible_where_all_its_ways_are():
             assert np.array_equal(facts.rows(block), ~np.any(dense[:, ~out] != 0, axis=1))
 
 
+@pytest.mark.nightly(daily="workload|marginals")
 @every_shape
 @pytest.mark.parametrize("seed", SEEDS)
 def test_errors_are_those_of_least_squares_under_the_facts(kind, seed):
@@ -320,6 +321,7 @@ def test_errors_are_those_of_least_squares_under_the_facts(kind, seed):
     assert compared
 
 
+@pytest.mark.nightly(daily="union|orbits")
 @every_shape
 @pytest.mark.parametrize("seed", SEEDS)
 def test_estimates_vary_as_their_covariances_and_are_exact_in_the_facts(kind, seed):

@@ -65,6 +65,7 @@ def best_of(ways, *target):
     return min([cost for cost in costs if not cost[2]], default=min(costs))
 
 
+@pytest.mark.nightly(daily=r"\[\d\]")
 @pytest.mark.parametrize("seed", range(40))
 def test_neighbours_are_cut_into_as_many_rows_as_reach_the_target(seed):
     """Of all 128 ways to cut eight rows; where none has all at the target, as few are left."""

@@ -379,6 +379,7 @@ def test_it_goes_with_the_noise():
     assert expected_largest(strategy, TWO_TABLES, noise_std=250.0) == pytest.approx(250 * one)
 
 
+@pytest.mark.nightly(daily="-16")
 @pytest.mark.statistical
 @pytest.mark.parametrize("law", [0, extremes.CONCENTRATIONS // 2, extremes.CONCENTRATIONS - 1])
 @pytest.mark.parametrize("queries", [1, 30, 1000])

@@ -117,6 +117,7 @@ def test_the_noise_of_a_component_is_that_of_its_dense_projection(noise):
             assert noises[sizes][place] == pytest.approx(np.sum(part**2) / freedom)
 
 
+@pytest.mark.nightly
 def test_the_nearest_tables_are_those_of_a_dense_solver():
     """Its own parametrisation: a signed vector of the domain, whose tables have no cell below 0."""
     shape, sets = (3, 2, 2), [(0, 1), (1, 2), (0, 2)]
@@ -171,6 +172,7 @@ def sparse_population(records, chance):
     return x
 
 
+@pytest.mark.nightly(daily="laplace")
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
@@ -201,7 +203,7 @@ def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
     assert squares["expected"] == pytest.approx(squares["shrunk"], rel=0.35)
 
 
-@pytest.mark.nightly(daily="20")
+@pytest.mark.nightly
 @pytest.mark.parametrize("scale", [2.0, 20.0])
 def test_the_expected_error_is_right_where_most_of_it_is_in_the_totals(scale):
     """Tables with totals, which are not shrunk; of twelve answers nothing is told."""

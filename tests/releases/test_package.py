@@ -368,6 +368,7 @@ def test_columns_of_lists_are_no_package(town):
     assert "is damaged" in refused("package", "--out", "other", "--also", "csv", code=2)
 
 
+@pytest.mark.nightly
 def test_about_changes_no_plan_no_number_and_no_key(template, tmp_path):
     make_town(tmp_path / "bare", SPEC)
     one, other = (
@@ -402,6 +403,7 @@ def test_about_changes_no_plan_no_number_and_no_key(template, tmp_path):
     assert done.free
 
 
+@pytest.mark.nightly
 def test_a_release_without_error_bars_says_so(own_folder):
     Path("workload.yaml").write_text(MIXED_SPEC)
     Path("data.csv").write_text("age,sex,region,income\n0,F,1,5\n2,M,2,15\n")

@@ -496,6 +496,7 @@ def test_what_stands_behind_the_sign_is_half_of_the_interval(own_folder, noise, 
     assert f"half of the {100 * level:g} % interval" in printed
 
 
+@pytest.mark.nightly
 def test_a_share_that_nothing_is_known_of_is_not_seven_hundred_points(own_folder):
     Path("s.yaml").write_text(WORDS_SPEC)
     Path("d.csv").write_text("x\na\nb\n")

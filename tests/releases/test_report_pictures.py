@@ -222,6 +222,7 @@ def test_the_least_and_the_most_reliable_answers_are_those_of_the_whole_file(
     assert {few.words(row, few.varying) for row in range(len(few))} <= words
 
 
+@pytest.mark.nightly
 def test_numbered_items_are_drawn_like_labelled_ones(report, tmp_path):
     numbered = release_of_shapes(tmp_path, labelled=1)
     item = item_of(numbered, "pairs")

@@ -75,6 +75,7 @@ def test_the_worked_example_of_the_data_cube_paper():
     assert 1 - 2 * loss_of(baselines.budgeted_marginals(problem), CUBE) / 48 > 0.27
 
 
+@pytest.mark.nightly(daily="[01]-")
 @noises
 @pytest.mark.parametrize("seed", range(5))
 def test_no_other_shares_of_the_budget_are_better(seed, noise):
@@ -235,6 +236,7 @@ def test_answers_that_have_a_flaw_make_no_other_noise_far():
         assert not_searched(found["laplace"]) == left_out
 
 
+@pytest.mark.nightly
 def test_parts_are_to_reach_the_loss_at_which_their_noise_is_taken(monkeypatch):
     """Beside a bound on their loss above that they are given up."""
     _, compiled = parsed(SPEC)
@@ -264,6 +266,7 @@ def test_where_either_may_be_taken_nothing_is_left_out():
         assert not_searched(both[noise]) == []
 
 
+@pytest.mark.nightly(daily="zcdp")
 @pytest.mark.parametrize(
     ("accounting", "epsilon"), [("gdp", "0.2"), ("zcdp", "0.2"), ("gdp", "0.9")]
 )

@@ -145,7 +145,7 @@ def some_workloads():
 CASES = list(some_workloads())
 
 
-@pytest.mark.nightly(daily=r"\[10000-|\[0-workload(\d|1[12])\]")
+@pytest.mark.nightly(daily=r"[1679]\]")
 @pytest.mark.parametrize("workload", CASES)
 @pytest.mark.parametrize("dense", [10_000, 0])
 def test_the_bound_and_its_masses_at_any_v_are_those_of_the_dense_root(
@@ -172,6 +172,7 @@ def test_the_bound_and_its_masses_at_any_v_are_those_of_the_dense_root(
         )
 
 
+@pytest.mark.nightly(daily=r"[0-5]\]")
 @pytest.mark.parametrize("workload", CASES)
 def test_no_strategy_is_below_the_bound_and_it_is_no_worse_than_the_svd_bound(workload):
     V = gram(workload)
@@ -426,6 +427,7 @@ def test_the_score_promised_is_that_of_the_integer_strategy_written_out(seed):
         assert expected_error(read, workload) == error
 
 
+@pytest.mark.nightly(daily=r"\[0\]")
 @pytest.mark.parametrize("seed", range(2))
 def test_for_marginals_the_largest_error_is_proven_optimal(seed):
     rng = np.random.default_rng(seed)

@@ -47,7 +47,7 @@ def block_coefficients(strategy, block, position):
     return coefficients(strategy, dense_block(block), position)
 
 
-@pytest.mark.nightly(daily=r"[a-z]-[0-3]\]")
+@pytest.mark.nightly(daily=r"[a-z]-[01]\]")
 @seeds
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_expected_error_equals_the_dense_one(seed, noise):
@@ -130,6 +130,7 @@ def close(given, expected):
     return np.abs(given - expected).max(initial=0.0) <= 1e-8 * scale
 
 
+@pytest.mark.nightly(daily="product|residual|orbits")
 @every_shape
 @pytest.mark.parametrize("seed", SEEDS)
 def test_covariances_are_those_of_the_estimates(kind, seed, monkeypatch):
@@ -349,6 +350,7 @@ def moves(strategy, mechanism, before, after):
     return total
 
 
+@pytest.mark.nightly(daily=r"\[3")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @pytest.mark.parametrize("rows", [1, 3])

@@ -196,6 +196,7 @@ def test_the_gradient_is_that_of_the_loss():
     assert difference < 1e-5 * np.linalg.norm(problem.loss(flat)[1])
 
 
+@pytest.mark.nightly(daily=r"\[[0-3]\]")
 @pytest.mark.parametrize("seed", range(12))
 def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised(seed):
     workload = random_workload(np.random.default_rng(seed), attributes=3)
@@ -212,6 +213,7 @@ def test_the_integer_strategy_has_the_dense_loss_and_what_the_optimiser_promised
     assert loss >= svd_bound(gram(workload)).loss * (1 - 1e-6)
 
 
+@pytest.mark.nightly(daily=r"\[[0-3]\]")
 @pytest.mark.parametrize("seed", range(12))
 def test_it_is_never_worse_than_what_it_contains(seed, monkeypatch):
     monkeypatch.setattr(select_module, "SETTLED", -1.0)  # all are searched, whatever is reached

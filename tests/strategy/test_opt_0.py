@@ -75,6 +75,7 @@ def dense_root(A):
     return (U * np.sqrt(np.maximum(w, 0))) @ U.T
 
 
+@pytest.mark.nightly(daily="13|78|9")
 @solved
 def test_square_roots_by_poles_equal_those_by_eigenvalues(factor):
     V = gram_of(factor)

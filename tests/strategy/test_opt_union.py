@@ -74,6 +74,7 @@ WORKLOADS = [union_case(), SIGNED, *(random_workload(rng(seed), attributes=3) fo
 workloads = pytest.mark.parametrize("workload", WORKLOADS)
 
 
+@pytest.mark.nightly(daily="workload[03]")
 @noises
 @workloads
 def test_opt_union_loss_adds_up_over_parts_and_shares_spend_the_budget(workload, noise):

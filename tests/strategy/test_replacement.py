@@ -84,6 +84,7 @@ def test_the_distance_of_two_columns_is_exact_and_for_laplace_noise_never_too_sm
     assert exact >= 10
 
 
+@pytest.mark.nightly(daily=r"AllRanges|Hierarchy|PIdentity \(5|BlockP")
 @noises
 @pytest.mark.parametrize(
     "factor",
@@ -160,6 +161,7 @@ def persons(strategy, rows):
             yield sum(column[k] for k in put) - sum(column[k] for k in taken)
 
 
+@pytest.mark.nightly(daily=r"\[0")
 @noises
 @pytest.mark.parametrize("seed", range(3))
 def test_no_person_of_several_rows_moves_the_answers_further(seed, noise):

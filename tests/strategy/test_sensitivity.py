@@ -358,6 +358,7 @@ def supported(rng, shape, parts):
             yield block, homes[0]
 
 
+@pytest.mark.nightly(daily=r"-[0-6]\]")
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_variances_and_answers_equal_those_of_the_pseudo_inverse(seed, count):

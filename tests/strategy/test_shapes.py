@@ -80,6 +80,7 @@ def test_what_is_encoded_is_decoded(kind, seed):
         assert sorted(first) == sorted(second)  # a plan sorts the sets that are measured
 
 
+@pytest.mark.nightly(daily=r"\[0-")
 @every_shape
 @two_seeds
 def test_sums_of_powers_are_those_of_dense_coefficients(kind, seed):
@@ -347,6 +348,7 @@ def test_workload_eigenvalues_equal_traces_against_dense_projectors(seed):
     assert set(eigenvalues) <= set(subsets_of(tuple(wide)))
 
 
+@pytest.mark.nightly(daily=r"\[\d-")
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @twenty_seeds
 def test_the_variance_of_uniform_tables_is_that_of_every_query(seed, noise):

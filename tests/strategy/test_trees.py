@@ -69,6 +69,7 @@ TREES = [
 ]
 
 
+@pytest.mark.nightly(daily=r"\[\d\]")
 @pytest.mark.parametrize("tree", TREES, ids=range(len(TREES)))
 def test_the_inverse_of_a_tree_answers_every_kind_of_query(tree):
     inverse, n, rng = np.linalg.inv(tree.gram()), tree.shape[1], np.random.default_rng(1)
@@ -355,6 +356,7 @@ def test_moments_are_added_up_in_pieces_and_left_out_for_long_trees(kind, monkey
         assert fourth_powers(strategy, block, either) == pytest.approx(whole)
 
 
+@pytest.mark.nightly
 @noises
 def test_a_hundred_thousand_codes_with_groups_are_planned_and_solved(noise):
     rng = np.random.default_rng(0)
