@@ -209,7 +209,7 @@ LEFT_OUT = {
     "RecordWeight.total": "as effective",
     "RecordWeight.effective": "for plans, and which errors of the sample are told",
     "RecordWeight.inclusion": "of what is made of noisy values",
-    "RecordWeight.strata": "as inclusion",
+    "RecordWeight.drawn": "as inclusion",
     "Attribute.name": "an attribute is what its columns are, whatever the tables call it",
     "Categorical.labels": "as tables",
     "Categorical.levels": "what is asked by them is in the queries",
