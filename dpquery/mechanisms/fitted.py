@@ -429,18 +429,16 @@ def _not_planned(name: str, mechanism: str, spec: Spec) -> SpecError:
 
 
 def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
-    """Return what a request asks; SpecError with the remedy for what needs error bars."""
-    if request.noise == "laplace":
-        raise SpecError(
-            f"{name} needs Gaussian noise; leave --noise out, or give --mechanism linear"
-        )
-    if spec.privacy.weight is not None:
-        raise SpecError(
-            f"{name} counts each record as one, and the spec declares weights; give --mechanism "
-            "linear"
-        )
-    refused = ((request.columns, NO_COLUMNS), (request.level, NO_LEVEL), (spec.derived, NO_DERIVED))
-    for option, words in refused:
-        if option:
-            raise SpecError(f"{words.format(name)}, or give --mechanism linear")
+    """Return what a request asks; SpecError with a line for each thing that it cannot have."""
+    linear = "or give --mechanism linear"
+    weighs = f"{name} counts each record as one, and the spec declares weights; give "
+    refused = {
+        f"{name} needs Gaussian noise; leave --noise out, {linear}": request.noise == "laplace",
+        f"{weighs}--mechanism linear": spec.privacy.weight is not None,
+        f"{NO_COLUMNS.format(name)}, {linear}": request.columns,
+        f"{NO_LEVEL.format(name)}, {linear}": request.level,
+        f"{NO_DERIVED.format(name)}, {linear}": spec.derived,
+    }
+    if any(refused.values()):
+        raise SpecError("\n".join(words for words, asked in refused.items() if asked))
     return accounting.guarantee("gaussian", epsilon=request.epsilon, delta=request.delta)

@@ -165,7 +165,10 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
         (("--epsilon", "1", "--mechanism", "{name}", "--noise", "laplace"), "{} needs Gaussian"),
         (("--epsilon", "1", "--mechanism", "{name}", "--delta", "0"), "needs a delta"),
         (("--epsilon", "1", "--mechanism", "{name}", "--also", "integer"), "leave --also out"),
-        (("--epsilon", "1", "--also", "integer"), "leave --also out"),
+        (
+            ("--epsilon", "1", "--also", "integer", "--confidence", "0.9"),
+            "leave --also out, or give --mechanism linear dpquery: the answers of {} have no noise",
+        ),
         (("--epsilon", "1", "--confidence", "0.9"), "leave --confidence out, or give --mechanism"),
         (("--epsilon", "1", "--mechanism", "{other}"), "dpquery plan SPEC --mechanism {other}"),
         (("--epsilon", "1", "--mechanism", "other"), "is not one of 'linear', 'rap'"),
