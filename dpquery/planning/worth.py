@@ -8,7 +8,6 @@ report's was one of the two in 87 % (`make bench-expect`). Where both are wrong 
 """
 
 import math
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.measurement.noise.calibration import SQUARES
-from dpquery.operators.blocks import product
+from dpquery.operators.blocks import Workload, product
 from dpquery.operators.compile import CompiledSpec, factor
 from dpquery.operators.factors import Factor
 from dpquery.plan_file.plan import ItemFigures, Plan
@@ -37,6 +36,7 @@ from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
 from dpquery.spec.predicates import even_spread
 from dpquery.spec.spec import Spec
+from dpquery.strategy.expected_error import ExpectedError
 from dpquery.strategy.search.select import select
 from dpquery.strategy.strategy import Noise
 
@@ -51,7 +51,7 @@ MOST_TRIED = 20_000  # answers that derived items are made of which are tried
 NEAR = 0.9  # of its error: what an item could err alone is then worth no word
 FACTORS = (25.0, 4.0)  # of a weight that are tried, the larger one first
 CHEAP = 0.05  # the others may be so much worse for a larger weight to be nearly free
-TRIAL_SECONDS, LONG_TRIAL = 0.05, 1.0  # CPU seconds of a search, and above which there is no other
+MOST_WEIGHED = 500  # tables of a plan whose items are tried with other weights
 TARGET = 0.2  # of the average answer: a standard error that leaves most answers without a flag
 
 
@@ -354,6 +354,7 @@ def worth_of(
     tried = [for_size] if items[for_size].grade != "good" else []
     tried += [largest] if alone < NEAR * worst.rmse else []
     fixed = any(item.share for item in spec.items) or spec.states_facts
+    fixed = fixed or len(compiled.workload.blocks) > MOST_WEIGHED
     if len(items) == 1 or plan.targets or plan.objective == "max" or fixed or plan.preferred:
         tried = []
     found = [weighed for k in dict.fromkeys(tried) if (weighed := trials.weighed(k, spec))]
@@ -539,15 +540,17 @@ def _spread(spec: Spec, compiled: CompiledSpec, place: int) -> Floats:
 
 
 class _Trials:
-    """Quick searches for a plan's items with other weights, for the noise that it takes."""
+    """Quick strategies for a plan's items with other weights, for the noise that it takes.
+
+    Those of no search: what a clock cuts short differs from one time to the next.
+    """
 
     def __init__(self, priced: SelectionAtBudget, compiled: CompiledSpec) -> None:
         self.priced, self.compiled = priced, compiled
-        self.begun = time.process_time()
 
     @cached_property
     def as_planned(self) -> Sequence[float]:
-        """The errors of all items with the weights that they have; none where there was no time."""
+        """The errors of all items with the weights that they have."""
         return self._errors(None, 1.0)
 
     def alone(self, place: int, unit: int) -> float:
@@ -556,22 +559,16 @@ class _Trials:
         if len(self.priced.items) == 1:
             return rmse
         asked = self.compiled.workload.select(self.compiled.items[place])
-        noise, change = self.priced.selection.noise, self.priced.selection.record_change
-        only = select(asked, noises=[noise], time_limit=0, change=change, proving=False)
-        quick = only[noise].best.error
+        quick = self._quick(asked, ())
         return rmse if quick is None else min(rmse, self.priced.std * unit * quick.rmse)
 
     def weighed(self, place: int, spec: Spec) -> Weighed | None:
         """Return what a larger weight of an item does; None where none helps much."""
         found, noise = None, self.priced.selection.noise
         for larger in FACTORS:
-            if time.process_time() - self.begun > LONG_TRIAL or not self.as_planned:
-                break
             errors = self._errors(place, larger)
-            if not errors:
-                break
             ratios = [new / old for new, old in zip(errors, self.as_planned, strict=True)]
-            if ratios[place] > NEAR * NEAR:
+            if not ratios or ratios[place] > NEAR * NEAR:
                 break
             others = max(0.0, *(ratio - 1 for k, ratio in enumerate(ratios) if k != place))
             item = self.priced.items[place]
@@ -589,18 +586,17 @@ class _Trials:
         weights = tuple(
             weight * factor if k in heavier else weight for k, weight in enumerate(workload.weights)
         )
-        noise, change = self.priced.selection.noise, self.priced.selection.record_change
-        found = select(
-            replace(workload, weights=weights),
-            noises=[noise],
-            time_limit=TRIAL_SECONDS,
-            change=change,
-            items=items,
-            proving=False,
-        )
-        error = found[noise].best.error
+        error = self._quick(replace(workload, weights=weights), items)
         if error is None:
             return []
         return [
             math.sqrt(math.fsum(error.blocks[k].total_squared for k in places)) for places in items
         ]
+
+    def _quick(self, workload: Workload, items: tuple[Sequence[int], ...]) -> ExpectedError | None:
+        """Return the errors at unit noise of what is tried whatever the clock says."""
+        noise, change = self.priced.selection.noise, self.priced.selection.record_change
+        found = select(
+            workload, noises=[noise], time_limit=0, change=change, items=items, proving=False
+        )
+        return found[noise].best.error

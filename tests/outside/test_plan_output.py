@@ -222,8 +222,6 @@ def test_rows_that_are_named_come_before_those_of_the_spec(town):
 @pytest.mark.nightly
 def test_a_weight_that_is_offered_does_what_is_said_of_it(town, monkeypatch):
     """It is pasted and planned: the item comes near to what was promised, and so do the others."""
-    monkeypatch.setattr("dpquery.planning.worth.TRIAL_SECONDS", 5.0)  # on a machine in use too
-    monkeypatch.setattr("dpquery.planning.worth.LONG_TRIAL", 60.0)
     alone = SPEC.replace("    weight: 2\n", "")
     light = alone + "    weight: 0.01\n"
     Path("workload.yaml").write_text(light)
