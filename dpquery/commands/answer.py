@@ -33,11 +33,10 @@ from dpquery.reconstruction.least_squares import positions_of
 from dpquery.reconstruction.relaxed.rows import spread_evenly
 from dpquery.releases.folder.answers import answers_manifest, check_answers_target
 from dpquery.releases.folder.noisy_files import read_relaxed
-from dpquery.releases.folder.write import write_release
+from dpquery.releases.folder.write import ReleaseContent, write_release
 from dpquery.releases.manifest import Manifest, read_manifest
 from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.statement import guarantee_line
-from dpquery.releases.tables.long_table import DerivedTable
 from dpquery.spec.columns import Domain
 from dpquery.spec.parsing.read import Questions, load_questions
 from dpquery.spec.problems import Place, quoted
@@ -212,50 +211,25 @@ def answer(
         )
     checked_level(confidence)
     opened = Release(source)
-    manifest = opened.facts
     new_questions = load_questions(as_path(questions), of=opened.spec)
     level = confidence or LEVEL
     with stage("working out answers", 0.0, 0.4):
-        if manifest.error_bars:
-            answered = _linear(opened, new_questions, columns, level)
+        if opened.facts.error_bars:
+            made = _linear(opened, new_questions, columns, level)
         else:
-            answered = _relaxed(opened, new_questions, columns, confidence)
-    answers_of = answers_manifest(
-        manifest,
-        _naming_measurements(new_questions.spec),
-        level=level,
-        rmse=answered.rmse,
-        max_std_error=answered.max_std_error,
-        guessed=answered.guessed,
-    )
-    check_answers_target(directory, release=source, key=answers_of.key, replace_other=replace)
+            made = _relaxed(opened, new_questions, columns, confidence)
+    facts, spec = made.manifest, new_questions.spec
+    check_answers_target(directory, release=source, key=facts.key, replace_other=replace)
     with stage("", 0.4, 1.0):
-        write_release(
-            directory,
-            spec=new_questions.spec,
-            answers=answered.answers,
-            manifest=answered.answers.described(answers_of),
-            replace=replace,
-            derived=answered.derived,
-        )
-    queries, figures = new_questions.spec.queries, (answered.rmse, answered.max_std_error)
-    return AnswerReport(directory, source, queries, *figures, answered.guessed)
-
-
-@dataclass(frozen=True, eq=False)
-class _Answered:
-    """The answers of items, and their errors over all queries; None where these are not known."""
-
-    answers: LinearAnswers | RelaxedAnswers
-    derived: tuple[DerivedTable, ...] = ()
-    rmse: float | None = None
-    max_std_error: float | None = None
-    guessed: tuple[str, ...] = ()
+        write_release(directory, made, spec=spec, replace=replace)
+    figures = facts.strategy.rmse, facts.strategy.max_std_error
+    guessed = facts.answered.guessed if facts.answered else ()
+    return AnswerReport(directory, source, spec.queries, *figures, guessed)
 
 
 def _linear(
     of: Release, questions: Questions, columns: tuple[ExtraColumn, ...], level: float
-) -> _Answered:
+) -> ReleaseContent:
     """Answer by least squares, with exact errors, what the measurements span."""
     strategy, spec = of.answering, questions.spec
     new = check_answerable(questions, of.compiled.classes, strategy)
@@ -272,13 +246,15 @@ def _linear(
     sampling, others = of.sampling(level), _other_releases(spec, of)
     answers = LinearAnswers(spec, new, measured, positions, level, extra, sampling)
     derived = derived_answers(spec, tables, measured, level=level, others=others, sampling=sampling)
-
-    return _Answered(answers, derived, rmse, largest)
+    manifest = answers_manifest(
+        of.facts, _naming_measurements(spec), level=level, rmse=rmse, max_std_error=largest
+    )
+    return ReleaseContent(answers, answers.described(manifest), derived=derived)
 
 
 def _relaxed(
     of: Release, questions: Questions, columns: tuple[ExtraColumn, ...], confidence: float | None
-) -> _Answered:
+) -> ReleaseContent:
     """Read any question off the relaxed rows; there are no intervals to have a level."""
     run = of.facts.fitted
     if run is None:
@@ -299,7 +275,8 @@ def _relaxed(
     refined = frozenset(i for i, (before, after) in pairs if after.max() > before.max())
     guessed = tuple(spec.domain.attributes[i].name for i in sorted(refined))
     answers = RelaxedAnswers(spec, new, rows, run.total, of.unbiased, refined)
-    return _Answered(answers, guessed=guessed)
+    manifest = answers_manifest(of.facts, spec, level=LEVEL, guessed=guessed)
+    return ReleaseContent(answers, answers.described(manifest))
 
 
 def _other_releases(asked: Spec, of: Release) -> dict[str, JointAnswers]:

@@ -40,7 +40,7 @@ from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.funds import Room
 from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.mechanisms.choose import chosen_mechanism, remark_on
-from dpquery.mechanisms.content import ReleaseContent, ReleaseRequest
+from dpquery.mechanisms.content import ReleaseRequest
 from dpquery.mechanisms.linear import linear_queries
 from dpquery.plan_file.plan import ChangedFile, changed_since, plan_and_spec, read_plan_file
 from dpquery.plan_file.rehearsals import MechanismChoice
@@ -208,7 +208,15 @@ def release(
             result = chosen.make(measured, level=confidence or LEVEL)
         with stage("", *WRITING):
             sources = Sources(content, measured.values, chosen.labels(measured.values))
-            _write(directory, spec, result, sources, replace, workshop, unless_same)
+            write_release(
+                directory,
+                result,
+                spec=spec,
+                replace=replace,
+                sources=sources,
+                workshop=workshop,
+                unless_same=unless_same,
+            )
     room = funds.room_like(chosen.query.guarantee_at, epsilon=budget)
     facts, nearer = result.manifest.facts, result.nearer
     return ReleaseReport(
@@ -238,29 +246,6 @@ def _warn_of_delta(delta: Fraction, query: Query) -> None:
     )
     for words in [*large_delta(delta, query.spec), *[above] * (delta > declared)]:
         warnings.warn(f"{words}{unused}", LargeDeltaWarning, stacklevel=3)
-
-
-def _write(
-    directory: Path,
-    spec: Spec,
-    made: ReleaseContent,
-    sources: Sources,
-    replace: bool,
-    workshop: Path,
-    unless_same: ChangedDataError | None,
-) -> None:
-    write_release(
-        directory,
-        spec=spec,
-        answers=made.answers,
-        manifest=made.manifest,
-        replace=replace,
-        sources=sources,
-        relaxed=made.relaxed,
-        derived=made.derived,
-        workshop=workshop,
-        unless_same=unless_same,
-    )
 
 
 def stale_data(data: Data, measured: StoredMeasurement, otherwise: str = "") -> StaleData | None:

@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-
-import pyarrow as pa
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
@@ -16,10 +14,10 @@ from dpquery.operators.compile import CompiledSpec, compile_questions, merged_co
 from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, has_own_sizes, with_sample
-from dpquery.reconstruction.least_squares import Measured, TableAnswers, positions_of
+from dpquery.reconstruction.least_squares import Measured, positions_of
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.budget_words import DISCOVERED, RECORDED, exact_words, taken_words
-from dpquery.releases.manifest import LedgerFacts, Manifest
+from dpquery.releases.manifest import LedgerFacts
 from dpquery.releases.tables.labels import release_rules
 from dpquery.releases.tables.long_table import DerivedTable, derived_table
 from dpquery.spec.columns import Domain
@@ -39,20 +37,6 @@ class ReleaseRequest:
     columns: tuple[ExtraColumn, ...]  # extra ones beside the estimates
     release: int  # number of the release
     level: float | None = None  # of the noise intervals; None for the default
-
-
-@dataclass(frozen=True, eq=False)
-class ReleaseContent:
-    """Answers and their manifest, made of noisy values: all that a release is written from."""
-
-    # gives the answers of an item's tables, in order
-    answers: Callable[[Item], Iterator[TableAnswers]]
-    manifest: Manifest  # what is public about them
-    relaxed: pa.Table | None = None  # the relaxed rows that they come from, if they do
-    derived: tuple[DerivedTable, ...] = ()
-    # the errors of the best guess and of estimates, by the noisy values, where it is among the
-    # columns or far nearer
-    nearer: tuple[float, float] | None = None
 
 
 def ledger_facts(measured: StoredMeasurement) -> LedgerFacts:

@@ -22,13 +22,7 @@ from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
 from dpquery.measurement.rounds.run import GRID_BITS, STEPS, MeasuredRun, PublicFit
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
-from dpquery.mechanisms.content import (
-    ReleaseContent,
-    ReleaseRequest,
-    cumulative_words,
-    digest_of,
-    ledger_facts,
-)
+from dpquery.mechanisms.content import ReleaseRequest, cumulative_words, digest_of, ledger_facts
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
@@ -45,6 +39,7 @@ from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.reconstruction.relaxed.fits import RapProjection, replay
 from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
 from dpquery.releases.folder.noisy_files import MeasurementLabel, relaxed_table, values_digest
+from dpquery.releases.folder.write import ReleaseContent
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import AdaptiveFacts, DistanceFacts, RapFacts, SimulatedFacts
 from dpquery.spec.spec import Item, Spec

@@ -22,7 +22,6 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.mechanisms.content import (
     KnownTables,
-    ReleaseContent,
     ReleaseRequest,
     cumulative_words,
     derived_answers,
@@ -66,6 +65,7 @@ from dpquery.reconstruction.least_squares import (
 from dpquery.reconstruction.sampling import SampleDesign, SamplingErrors
 from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
+from dpquery.releases.folder.write import ReleaseContent
 from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import PublicFactUse
 from dpquery.spec.columns import Domain

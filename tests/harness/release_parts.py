@@ -16,7 +16,7 @@ from dpquery.operators.factors import Identity
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, rows_in
 from dpquery.reconstruction.least_squares import Measured, TableAnswers
-from dpquery.releases.folder.write import write_release
+from dpquery.releases.folder.write import ReleaseContent, write_release
 from dpquery.releases.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import (
@@ -176,7 +176,7 @@ def release(directory, spec=None, *, answers=answers, replace=False, **options):
     """Write a release of random answers."""
     spec = spec or spec_of(ITEMS[-3:])
     facts = manifest(spec, **options)
-    write_release(directory, spec=spec, answers=answers, manifest=facts, replace=replace)
+    write_release(directory, ReleaseContent(answers, facts), spec=spec, replace=replace)
 
 
 # A town whose labels, names and words are such as a spreadsheet or a page could misread.

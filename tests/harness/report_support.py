@@ -11,7 +11,7 @@ import numpy as np
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.reconstruction.least_squares import TableAnswers
-from dpquery.releases.folder.write import write_release
+from dpquery.releases.folder.write import ReleaseContent, write_release
 from dpquery.releases.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.releases.report.axes import BESIDE, NARROWEST, PANEL_WIDTH, STRIP_WIDTH
 from dpquery.releases.report.figures import load_report
@@ -78,7 +78,7 @@ def release(
         error_by_epsilon=curve,
         labelled_tables=labelled,
     )
-    write_release(folder, spec=spec, answers=answers, manifest=manifest, replace=False)
+    write_release(folder, ReleaseContent(answers, manifest), spec=spec, replace=False)
     return load_report(folder)
 
 

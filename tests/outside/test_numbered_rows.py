@@ -24,7 +24,7 @@ from dpquery.operators.blocks import Block, product
 from dpquery.operators.factors import Identity
 from dpquery.operators.ranges import Prefix
 from dpquery.reconstruction.least_squares import TableAnswers, noisy_values, reconstruct
-from dpquery.releases.folder.write import write_release
+from dpquery.releases.folder.write import ReleaseContent, write_release
 from dpquery.releases.manifest_facts import item_facts
 from dpquery.releases.report.published import PublishedTables
 from dpquery.releases.tables.item_table import Tally, layout, relative_errors
@@ -105,7 +105,7 @@ def test_a_table_is_read_back_with_all_columns(item, tmp_path):
     plain = manifest(spec)
     numbered = replace(plain, items=item_facts(spec, labelled_tables=0))
     for name, facts in (("plain", plain), ("long", numbered)):
-        write_release(tmp_path / name, spec=spec, answers=answers, manifest=facts, replace=False)
+        write_release(tmp_path / name, ReleaseContent(answers, facts), spec=spec, replace=False)
     labelled, long = PublishedTables(), PublishedTables()
     labelled.directory, long.directory = tmp_path / "plain", tmp_path / "long"
     whole = labelled.arrow(item.name)

@@ -30,7 +30,7 @@ from dpquery.reconstruction.relaxed.misfit import (
 )
 from dpquery.reconstruction.relaxed.rows import Partition, RelaxedRows, rows_digest
 from dpquery.releases.folder.noisy_files import class_labels, read_relaxed, relaxed_table
-from dpquery.releases.folder.write import write_release
+from dpquery.releases.folder.write import ReleaseContent, write_release
 from dpquery.releases.manifest import AnsweredFacts, LedgerFacts, StrategyFacts, manifest_of
 from dpquery.releases.manifest_facts import RapFacts, SimulatedFacts
 from dpquery.releases.report.figures import load_report
@@ -110,11 +110,9 @@ def release(folder, rap=RAP):
     classes = [np.arange(size) for size in DOMAIN.shape]
     write_release(
         folder,
+        ReleaseContent(answers, manifest(rap), relaxed_table(relaxed(), DOMAIN, classes)),
         spec=spec,
-        answers=answers,
-        manifest=manifest(rap),
         replace=False,
-        relaxed=relaxed_table(relaxed(), DOMAIN, classes),
     )
     return load_report(folder)
 
@@ -131,7 +129,7 @@ def test_answers_with_errors_are_refused_in_a_release_without_and_the_other_way_
 
     for given, facts in ((known, manifest()), (answers, replace(manifest(), rap=None))):
         with pytest.raises(ValueError, match="laid out for other answers"):
-            write_release(tmp_path / "out", spec=spec, answers=given, manifest=facts, replace=False)
+            write_release(tmp_path / "out", ReleaseContent(given, facts), spec=spec, replace=False)
         assert not (tmp_path / "out").exists()
 
 

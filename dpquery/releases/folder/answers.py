@@ -74,9 +74,9 @@ def answers_manifest(
     questions: Spec,
     *,
     level: float,
-    rmse: float | None,
-    max_std_error: float | None,
-    guessed: tuple[str, ...],
+    rmse: float | None = None,
+    max_std_error: float | None = None,
+    guessed: tuple[str, ...] = (),
 ) -> Manifest:
     """Return the manifest of answers.
 

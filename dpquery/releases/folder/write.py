@@ -225,16 +225,27 @@ def _check_writable(folder: Path) -> None:
         raise SpecError(f"{folder} cannot be written to; name another folder for the release")
 
 
+@dataclass(frozen=True, eq=False)
+class ReleaseContent:
+    """Answers and their manifest, made of noisy values: all that a release is written from."""
+
+    # gives the answers of an item's tables, in order
+    answers: Callable[[Item], Iterator[TableAnswers]]
+    manifest: Manifest  # what is public about them
+    relaxed: pa.Table | None = None  # the relaxed rows that they come from, if they do
+    derived: tuple[DerivedTable, ...] = ()
+    # the errors of the best guess and of estimates, by the noisy values, where it is among the
+    # columns or far nearer
+    nearer: tuple[float, float] | None = None
+
+
 def write_release(
     directory: Path,
+    made: ReleaseContent,
     *,
     spec: Spec,
-    answers: Callable[[Item], Iterator[TableAnswers]],
-    manifest: Manifest,
     replace: bool,
     sources: Sources | None = None,
-    relaxed: pa.Table | None = None,
-    derived: Sequence[DerivedTable] = (),
     workshop: Path | None = None,
     unless_same: DpqueryError | None = None,
 ) -> None:
@@ -242,13 +253,10 @@ def write_release(
 
     Args:
         directory: where to; created if missing, its parents too.
+        made: its answers; the manifest goes into release.json, which is written last.
         spec: whose items are written.
-        answers: gives the answers of an item's tables, in order.
-        manifest: goes into release.json, which is written last, and into the statement.
         replace: whether a release of another key may be replaced.
         sources: go into the folder too; the manifest has their digests.
-        relaxed: the relaxed rows that the answers were read from, where the manifest names them.
-        derived: what is written of every derived item that the manifest names.
         workshop: beside the target, where that is claimed already.
         unless_same: raised where a release that is there would not stay byte for byte as it is.
 
@@ -264,15 +272,15 @@ def write_release(
     counted = [
         dataclasses.replace(
             facts,
-            rows=made.rows.num_rows,
-            merged=made.merged,
-            missed=made.missed,
-            no_more=made.no_more,
-            own_sizes=made.own_sizes,
+            rows=table.rows.num_rows,
+            merged=table.merged,
+            missed=table.missed,
+            no_more=table.no_more,
+            own_sizes=table.own_sizes,
         )
-        for facts, made in zip(manifest.derived, derived, strict=True)
+        for facts, table in zip(made.manifest.derived, made.derived, strict=True)
     ]
-    manifest = dataclasses.replace(manifest, derived=tuple(counted))
+    manifest = dataclasses.replace(made.manifest, derived=tuple(counted))
     with ExitStack() as claim:
         if workshop is None:
             target = claimed_target(directory, key=manifest.key, replace=replace)
@@ -281,14 +289,14 @@ def write_release(
         (workshop / NEW).mkdir()
         if sources is not None:
             _write_sources(workshop / NEW, sources, manifest)
-        if relaxed is not None:
-            _write_table(workshop / NEW / RELAXED_ROWS_FILE, relaxed, manifest)
-        for facts, made in zip(manifest.derived, derived, strict=True):
-            _write_table(workshop / NEW / facts.file, made.rows, manifest)
-            if made.map is not None:
+        if made.relaxed is not None:
+            _write_table(workshop / NEW / RELAXED_ROWS_FILE, made.relaxed, manifest)
+        for facts, table in zip(manifest.derived, made.derived, strict=True):
+            _write_table(workshop / NEW / facts.file, table.rows, manifest)
+            if table.map is not None:
                 options = csv.WriteOptions(quoting_style="needed")
-                csv.write_csv(made.map, workshop / NEW / facts.map_file, options)
-        _write_files(workshop / NEW, spec, answers, manifest)
+                csv.write_csv(table.map, workshop / NEW / facts.map_file, options)
+        _write_files(workshop / NEW, spec, made.answers, manifest)
         for name in (*manifest.files, ""):
             sync_path(workshop / NEW / name)
         _put_in_place(workshop, directory, unless_same)
