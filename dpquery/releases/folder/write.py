@@ -57,7 +57,6 @@ from dpquery.releases.tables.file_fields import FileField, item_fields, other_fi
 from dpquery.releases.tables.item_table import (
     BATCH_ROWS,
     Batch,
-    ItemRows,
     Tally,
     errors_table,
     layout,
@@ -320,7 +319,7 @@ def _write_files(
     for item, facts in zip(spec.items, manifest.items, strict=True):
         bars = manifest.error_bars
         if facts.numbered:
-            item_layout: ItemRows = long_layout(item, error_bars=bars, extra=extra)
+            item_layout = long_layout(item, error_bars=bars, extra=extra)
             axes = axes_table(item, spec.domain)
             _write_table(folder / facts.tables_file, axes, manifest, AXES)
             labels = labels_table(item, spec.domain, rules=rules)

@@ -17,7 +17,6 @@ out is not hidden. They are for the readers of a printed table, and protect nobo
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -258,7 +257,7 @@ class Answers(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ItemRows(ABC):
+class ItemRows:
     """The rows and columns of one item's file."""
 
     item: Item  # the item
@@ -266,17 +265,11 @@ class ItemRows(ABC):
     # names of the columns that say what a row is, in file order; without codes and the ends of
     # ranges, which say it again
     labels: tuple[str, ...]
+    # gives, for at most so many rows at a time, what gives the columns that say what rows are
+    row_columns: Callable[[int], Callable[[Sequence[Segment]], list[pa.Array]]]
     error_bars: bool = True  # whether the answers have standard errors; else those columns are null
     extra: tuple[str, ...] = ()  # names of the extra columns, in order
     numbers: tuple[str, ...] = ()  # names of the columns that count rows
-
-    @abstractmethod
-    def row_columns(self, rows: int) -> Callable[[Sequence[Segment]], list[pa.Array]]:
-        """Return what gives the columns that say what rows are, of at most so many at a time."""
-
-    @abstractmethod
-    def answer_columns(self, answers: Answers) -> list[pa.Array]:
-        """Return the columns of the answers."""
 
     @property
     def whole_schema(self) -> pa.Schema:
@@ -313,7 +306,8 @@ class ItemRows(ABC):
                 stated += [] if current.stated is None else [current.stated[part]]
             joined = _answers(*map(_joined, zip(*pieces, strict=True)))
             joined = joined._replace(stated=np.concatenate(stated) if stated else None)
-            arrays = [*columns_of(segments), *self.answer_columns(joined)]
+            arrays = columns_of(segments)
+            arrays += [_answer_column(n, joined) for n in self.schema.names if n in ANSWERED]
             if self.item.publish is not None:
                 rules = self.item.publish
                 arrays += publication_arrays(rules, joined.estimate, joined.relative)
@@ -389,69 +383,69 @@ def _batches_of(sizes: Sequence[int], rows: int) -> Iterator[list[Segment]]:
 
 
 ERROR_NAMES = ("std_error", "half_width", "ci_low", "ci_high", "rel_error")
+ANSWERED = frozenset({"estimate", "flag", *ERROR_NAMES})
 _VALUES = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Layout(ItemRows):
-    """The rows and columns of one item's file."""
+def _answer_column(name: str, answers: Answers) -> pa.Array:
+    """Return one of ANSWERED; where errors are not known, their columns are empty."""
+    estimate, std_error, half_width, relative, stated = answers
+    if name == "estimate":
+        return pa.array(estimate)
+    if std_error is None or half_width is None or relative is None:
+        if name != "flag":
+            return pa.nulls(len(estimate), pa.float64())
+        return encoded(np.zeros(len(estimate), dtype=int32), pa.array([NO_ERROR_BARS]))
+    match name:
+        case "std_error":
+            return pa.array(np.ascontiguousarray(std_error))
+        case "half_width":
+            return pa.array(np.ascontiguousarray(half_width))
+        case "ci_low":
+            return pa.array(estimate - half_width)
+        case "ci_high":
+            return pa.array(estimate + half_width)
+        case "rel_error":
+            return masked(relative, (estimate == 0) | np.isinf(relative))
+        case _ if stated is None:
+            return encoded(flags(relative), pa.array(FLAGS))
+        case _:  # `stated` is a place in FACT_FLAGS from 1, or 0
+            places = np.where(stated > 0, len(FLAGS) - 1 + stated, flags(relative)).astype(int32)
+            return encoded(places, pa.array([*FLAGS, *FACT_FLAGS]))
 
-    # its columns for each attribute index that it uses, in domain order
-    attributes: Mapping[int, tuple[ShownColumn, ...]]
-    # text of each table's `table` column; empty where there is no such column
-    tables: tuple[str, ...]
-    # text of each table's `query` column; empty where there is no such column
-    queries: tuple[str, ...]
 
-    def row_columns(self, rows: int) -> Callable[[Sequence[Segment]], list[pa.Array]]:
-        """Return what gives the texts and labels of rows, of at most so many at a time."""
-        blank = BlankColumns(rows)
-        return lambda segments: [
-            *(_by_table(texts, segments) for texts in (self.tables, self.queries) if texts),
-            *self._attribute_arrays(segments, blank),
-        ]
-
-    def answer_columns(self, answers: Answers) -> list[pa.Array]:
-        """Return the answers with their errors, intervals and flags."""
-        estimate, std_error, half_width, relative, stated = answers
-        if std_error is None or half_width is None or relative is None:
-            unknown = pa.nulls(len(estimate), pa.float64())
-            flagged = encoded(np.zeros(len(estimate), dtype=int32), pa.array([NO_ERROR_BARS]))
-            return [pa.array(estimate), unknown, unknown, unknown, unknown, flagged]
-        return [
-            pa.array(estimate),
-            pa.array(np.ascontiguousarray(std_error)),
-            *(pa.array(v) for v in (estimate - half_width, estimate + half_width)),
-            masked(relative, (estimate == 0) | np.isinf(relative)),
-            _flag_array(relative, stated),
-        ]
-
-    def _attribute_arrays(self, segments: Sequence[Segment], blank: BlankColumns) -> list[pa.Array]:
-        total = sum(segment.stop - segment.start for segment in segments)
-        present = {i for segment in segments for i in self.item.tables[segment.table].attributes}
-        filling = {i: [FilledColumn(c, total) for c in self.attributes[i]] for i in sorted(present)}
-        begin = 0
-        for place, start, stop in segments:
-            table = self.item.tables[place]
-            length = table.size
-            runs = []
-            for i, predicates in table.axes:
-                length //= len(predicates)
-                runs.append((i, predicates, length))
-            runs += [(i, predicates, table.size) for i, predicates in table.where]
-            for i, predicates, length in runs:
-                for column in filling[i]:
-                    column.fill(predicates, LabelRuns(begin, start, stop, length))
-            begin += stop - start
-        return [
-            array
-            for i, columns in self.attributes.items()
-            for array in (
-                [column.array() for column in filling[i]]
-                if i in present
-                else [blank.array(column, total) for column in columns]
-            )
-        ]
+def _attribute_arrays(
+    item: Item,
+    attributes: Mapping[int, tuple[ShownColumn, ...]],
+    segments: Sequence[Segment],
+    blank: BlankColumns,
+) -> list[pa.Array]:
+    """Return the columns of attributes, by index in domain order, of the rows of some segments."""
+    total = sum(segment.stop - segment.start for segment in segments)
+    present = {i for segment in segments for i in item.tables[segment.table].attributes}
+    filling = {i: [FilledColumn(column, total) for column in attributes[i]] for i in present}
+    begin = 0
+    for place, start, stop in segments:
+        table = item.tables[place]
+        length = table.size
+        runs = []
+        for i, predicates in table.axes:
+            length //= len(predicates)
+            runs.append((i, predicates, length))
+        runs += [(i, predicates, table.size) for i, predicates in table.where]
+        for i, predicates, length in runs:
+            for column in filling[i]:
+                column.fill(predicates, LabelRuns(begin, start, stop, length))
+        begin += stop - start
+    return [
+        array
+        for i, columns in attributes.items()
+        for array in (
+            [column.array() for column in filling[i]]
+            if i in present
+            else [blank.array(column, total) for column in columns]
+        )
+    ]
 
 
 def layout(
@@ -461,7 +455,7 @@ def layout(
     error_bars: bool = True,
     extra: Sequence[str] = (),
     rules: ColumnRules = FIRST_RULES,
-) -> Layout:
+) -> ItemRows:
     """Return how an item's file is laid out."""
     used = sorted({index for table in item.tables for index in table.attributes})
     columns = {
@@ -477,24 +471,24 @@ def layout(
         labels.append(attribute.name)
         fields += [pa.field(c.name(attribute), c.type, nullable=bool(c.end)) for c in shown]
     values = answer_fields(*_VALUES, error_bars=error_bars, rules=item.publish)
-    return Layout(
+    tables = tuple(table_text(table, domain) for table in item.tables) if several else ()
+    queries = tuple(query_text(table) for table in item.tables) if counted else ()
+
+    def row_columns(rows: int) -> Callable[[Sequence[Segment]], list[pa.Array]]:
+        blank = BlankColumns(rows)
+        return lambda segments: [
+            *(_by_table(texts, segments) for texts in (tables, queries) if texts),
+            *_attribute_arrays(item, columns, segments, blank),
+        ]
+
+    return ItemRows(
         item=item,
-        attributes=columns,
         labels=tuple(labels),
         schema=pa.schema([*fields, *values]),
-        tables=tuple(table_text(table, domain) for table in item.tables) if several else (),
-        queries=tuple(query_text(table) for table in item.tables) if counted else (),
+        row_columns=row_columns,
         error_bars=error_bars,
         extra=tuple(extra),
     )
-
-
-def _flag_array(relative: Floats, stated: Ints | None) -> pa.Array:
-    """Return flags by errors, and by facts: `stated` is a place in FACT_FLAGS from 1, or 0."""
-    if stated is None:
-        return encoded(flags(relative), pa.array(FLAGS))
-    places = np.where(stated > 0, len(FLAGS) - 1 + stated, flags(relative)).astype(int32)
-    return encoded(places, pa.array([*FLAGS, *FACT_FLAGS]))
 
 
 def _by_table(texts: Sequence[str], segments: Sequence[Segment]) -> pa.Array:

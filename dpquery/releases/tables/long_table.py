@@ -9,8 +9,7 @@ The cells of a table are the C-order product of its axes' queries: that on an ax
 (cell // stride) % size-th of its list of labels.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from dpquery.reconstruction.merging import Merging, rows_along
 from dpquery.releases.tables.file_columns import AXES, LABEL, LABELS, schema_of
 from dpquery.releases.tables.item_table import (
     FLAGS,
-    Answers,
     ItemRows,
     Segment,
     answer_fields,
@@ -38,6 +36,7 @@ from dpquery.releases.tables.item_table import (
 from dpquery.releases.tables.labels import (
     FIRST_RULES,
     ColumnRules,
+    attribute_columns,
     encoded,
     label_columns,
     masked,
@@ -61,30 +60,15 @@ def with_levels(schema: pa.Schema) -> pa.Schema:
     return schema.append(_LEVEL)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LongLayout(ItemRows):
-    """The rows and columns of the answers of an item of very many tables."""
-
-    def row_columns(self, rows: int) -> Callable[[Sequence[Segment]], list[pa.Array]]:
-        """Return what gives the numbers of table and cell."""
-        return _numbers
-
-    def answer_columns(self, answers: Answers) -> list[pa.Array]:
-        """Return the answers with their errors."""
-        errors = (answers.std_error, answers.half_width)
-        unknown = pa.nulls(len(answers.estimate), pa.float64())
-        known = (unknown if e is None else pa.array(np.ascontiguousarray(e)) for e in errors)
-        return [pa.array(answers.estimate), *known]
-
-
-def long_layout(item: Item, *, error_bars: bool = True, extra: Sequence[str] = ()) -> LongLayout:
+def long_layout(item: Item, *, error_bars: bool = True, extra: Sequence[str] = ()) -> ItemRows:
     """Return how the answers of an item of very many tables are laid out."""
     names = ("cell", "estimate", "std_error", "half_width")
     fields = answer_fields(*names, error_bars=error_bars, rules=item.publish)
-    return LongLayout(
+    return ItemRows(
         item=item,
         schema=pa.schema([AXES["table"].field, *fields]),
         labels=NUMBERED,
+        row_columns=lambda _: _numbers,
         numbers=NUMBERED,
         error_bars=error_bars,
         extra=tuple(extra),
@@ -224,7 +208,8 @@ def derived_table(
     """
     statistic, merging = item.statistic, figures.merging
     rows, dates = statistic.rows if merging is None else merging.rows, None
-    labelled = layout(Item(item.name, (rows,)), domain, error_bars=True, rules=rules)
+    of_rows = Item(item.name, (rows,))
+    labelled = layout(of_rows, domain, error_bars=True, rules=rules)
     arrays = labelled.row_columns(rows.size)([Segment(0, 0, rows.size)])
     fields = [labelled.schema.field(k) for k in range(len(arrays))]
     if isinstance(statistic, Quantiles):
@@ -260,7 +245,8 @@ def derived_table(
         arrays += publication_arrays(statistic.publish, figures.estimate, relative)
         fields += answer_fields(rules=statistic.publish)
     attribute = domain.attributes[statistic.attribute]
-    own = [shown.name(attribute) for shown in labelled.attributes[statistic.attribute]]
+    columns = attribute_columns(attribute, of_rows, index=statistic.attribute, rules=rules)
+    own = [shown.name(attribute) for shown in columns]
     of_sums, sums = _sums(statistic, merging, attribute)
     cells = np.array([len(added) for added in merging.of])
     arrays += [pa.array(cells), encoded(of_sums.astype(int32), pa.array(sums.codes))]
