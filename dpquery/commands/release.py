@@ -195,30 +195,19 @@ def release(
             _check_unchanged(changed, as_planned=as_planned or paid)
             _warn_of_delta(at_delta, chosen.query)
             with stage("", *MEASURING):
-                measured = measure(
-                    located,
-                    chosen.query,
-                    ledger=ledger,
-                    memory=held,
-                    others=linear_queries(plan, spec, terms, other_than=chosen.query),
-                )
+                others = linear_queries(plan, spec, terms, other_than=chosen.query)
+                measured = measure(located, chosen.query, ledger=ledger, memory=held, others=others)
             funds = ledger.funds(spec.dataset.id)
-        stale, unless_same = _stale(located, measured, same=same)
+        stale, refusal = _stale(located, measured, same=same)
         with stage("working out answers", *ANSWERING):
-            result = chosen.make(measured, level=confidence or LEVEL)
+            made = chosen.make(measured, level=confidence or LEVEL)
         with stage("", *WRITING):
             sources = Sources(content, measured.values, chosen.labels(measured.values))
             write_release(
-                directory,
-                result,
-                spec=spec,
-                replace=replace,
-                sources=sources,
-                workshop=workshop,
-                unless_same=unless_same,
+                directory, made, spec=spec, sources=sources, workshop=workshop, unless_same=refusal
             )
     room = funds.room_like(chosen.query.guarantee_at, epsilon=budget)
-    facts, nearer = result.manifest.facts, result.nearer
+    facts, nearer = made.manifest.facts, made.nearer
     return ReleaseReport(
         directory, spec, chosen, measured, room, remark, changed, facts, stale, nearer
     )

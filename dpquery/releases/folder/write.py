@@ -243,7 +243,7 @@ def write_release(
     made: ReleaseContent,
     *,
     spec: Spec,
-    replace: bool,
+    replace: bool = False,
     sources: Sources | None = None,
     workshop: Path | None = None,
     unless_same: DpqueryError | None = None,
@@ -254,7 +254,7 @@ def write_release(
         directory: where to; created if missing, its parents too.
         made: its answers; the manifest goes into release.json, which is written last.
         spec: whose items are written.
-        replace: whether a release of another key may be replaced.
+        replace: whether a release of another key may be, if the target is not claimed already.
         sources: go into the folder too; the manifest has their digests.
         workshop: beside the target, where that is claimed already.
         unless_same: raised where a release that is there would not stay byte for byte as it is.

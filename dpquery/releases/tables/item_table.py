@@ -307,7 +307,7 @@ class ItemRows:
             joined = _answers(*map(_joined, zip(*pieces, strict=True)))
             joined = joined._replace(stated=np.concatenate(stated) if stated else None)
             arrays = columns_of(segments)
-            arrays += [_answer_column(n, joined) for n in self.schema.names if n in ANSWERED]
+            arrays += [_answer_column(n, joined) for n in self.schema.names if n in _ANSWERED]
             if self.item.publish is not None:
                 rules = self.item.publish
                 arrays += publication_arrays(rules, joined.estimate, joined.relative)
@@ -383,12 +383,12 @@ def _batches_of(sizes: Sequence[int], rows: int) -> Iterator[list[Segment]]:
 
 
 ERROR_NAMES = ("std_error", "half_width", "ci_low", "ci_high", "rel_error")
-ANSWERED = frozenset({"estimate", "flag", *ERROR_NAMES})
+_ANSWERED = frozenset({"estimate", "flag", *ERROR_NAMES})
 _VALUES = ("estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag")
 
 
 def _answer_column(name: str, answers: Answers) -> pa.Array:
-    """Return one of ANSWERED; where errors are not known, their columns are empty."""
+    """Return one of _ANSWERED; where errors are not known, their columns are empty."""
     estimate, std_error, half_width, relative, stated = answers
     if name == "estimate":
         return pa.array(estimate)
