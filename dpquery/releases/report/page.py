@@ -19,7 +19,7 @@ from dpquery.releases.report.figures import (
     to_rows,
 )
 from dpquery.releases.report.marks import Mark, points, privacy_curve
-from dpquery.releases.report.sections import derived_section, item_section, pill
+from dpquery.releases.report.sections import derived_section, item_section, pill, scroll_table
 from dpquery.releases.statement import (
     BIASED,
     error_words,
@@ -494,37 +494,30 @@ def share_text(share: float) -> str:
 def _table(report: Report) -> str:
     names = list(report.columns)
     heads = [names[0], names[-1], *names[2:-1], names[1]]
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    body = ""
+    body = []
     for item, (name, answers, *figures, verdict) in zip(report.items, to_rows(report), strict=True):
         description = f"<small>{escape(item.description)}</small>" if item.description else ""
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in (*figures, answers))
-        body += (
+        body.append(
             f'<tr><th scope="row"><a href="#item-{item.name}">{breaking(name)}</a>{description}'
             f'</th><td class="verdict">{pill(item.grade, verdict)}</td>{cells}</tr>'
         )
     notes = [extra_note(report.manifest)] if report.manifest.extra else []
     note = "".join(f"<p>{escape(words)}.</p>" for words in (*notes, *sample_words(report)))
-    return (
-        '<div class="scroll all" tabindex="0" role="region" aria-label="All items"><table><thead>'
-        f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{_derived_table(report)}{note}"
-    )
+    table = scroll_table("All items", heads, body, cls="scroll all")
+    return f"{table}{_derived_table(report)}{note}"
 
 
 def _derived_table(report: Report) -> str:
     """Return how wide the intervals of derived items are, and how many rows have no value."""
     if not report.derived:
         return ""
-    head = "".join(f'<th scope="col">{name}</th>' for name in INTERVAL_COLUMNS)
-    body = "".join(
+    body = [
         f'<tr><th scope="row"><a href="#derived-{name}">{breaking(name)}</a></th>'
         f"{''.join(f'<td>{escape(cell)}</td>' for cell in figures)}</tr>"
         for name, *figures in (item.summary for item in report.derived)
-    )
-    return (
-        '<div class="scroll reading" tabindex="0" role="region" aria-label="Derived items"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    ]
+    return scroll_table("Derived items", INTERVAL_COLUMNS, body, cls="scroll reading")
 
 
 def _curve(manifest: Manifest) -> str:

@@ -49,16 +49,17 @@ def item_section(item: ItemReport) -> tuple[str, Picture]:
         f"<td>{percent(level.worth.flagged_share or 0.0)}</td><td>{level.answers:,}</td></tr>"
         for level in item.levels
     ]
+    by_level = scroll_table(f"{item.title} by level", heads, rows, "By level") if rows else ""
     return _article(
+        item,
         place=f"item-{item.name}",
         title=item.title,
-        lead=[item.description],
-        verdict=pill(item.grade, item.verdict),
-        beside=(_html_table(f"{item.title} by level", heads, rows, "By level") if rows else ""),
+        worth=f'<p class="worth">{pill(item.grade, item.verdict)}</p>',
+        beside=by_level,
         picture=picture,
         notes=[*picture.notes, *_said(item)],
-        table=_table(item.name, item.cells, item.queries, value, level, picture),
-        files=(item.facts.files, item.queries, item.columns),
+        rows=item.queries,
+        heads=(value, level),
     ), picture
 
 
@@ -81,22 +82,13 @@ def derived_section(
         picture = picture_of(item.cells, caption, lines=facts.kind != "merged")
         notes += picture.notes
     return _article(
+        item,
         place=f"derived-{facts.name}",
         title=facts.name,
-        lead=[facts.description],
-        verdict="",
-        beside="",
         picture=picture,
         notes=notes,
-        table=_table(
-            facts.name,
-            item.cells,
-            facts.rows,
-            f"{value}{' in percent' if in_percent else ''}",
-            percent,
-            picture,
-        ),
-        files=(facts.files, facts.rows, item.columns),
+        rows=facts.rows,
+        heads=(f"{value}{' in percent' * in_percent}", percent),
     ), picture
 
 
@@ -107,39 +99,36 @@ def pill(grade: str, verdict: str) -> str:
 
 
 def _article(
+    item: ItemReport | DerivedReport,
     *,
     place: str,
     title: str,
-    lead: Sequence[str],
-    verdict: str,
-    beside: str,
     picture: Picture | None,
     notes: Sequence[str],
-    table: str,
-    files: tuple[Sequence[str], int, Sequence[str]],
+    rows: int,
+    heads: tuple[str, str],
+    worth: str = "",
+    beside: str = "",
 ) -> str:
-    paragraphs = "".join(f"<p>{escape(text)}</p>" for text in lead if text)
-    worth = f'<p class="worth">{verdict}</p>' if verdict else ""
-    drawn = (
-        ""
-        if picture is None
-        else (
-            f'<figure role="group" aria-labelledby="{place}" data-kind="{picture.kind}">'
-            f"{picture.html}</figure>"
-        )
-    )
+    """Return the part of the page about an item; heads are the figures' name and the level."""
+    facts, drawn = item.facts, ""
+    lead = f"<p>{escape(facts.description)}</p>" if facts.description else ""
+    if picture is not None:
+        figure = f'<figure role="group" aria-labelledby="{place}" data-kind="{picture.kind}">'
+        drawn = f"{figure}{picture.html}</figure>"
     said = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    names, rows, columns = files
-    file = ", ".join(f"<code>{escape(name)}</code>" for name in names)
-    named = ", ".join(f"<code>{escape(name)}</code>" for name in columns[:NAMED_COLUMNS])
-    more = len(columns) - NAMED_COLUMNS
+    file, named = (
+        ", ".join(f"<code>{escape(name)}</code>" for name in names)
+        for names in (facts.files, item.columns[:NAMED_COLUMNS])
+    )
+    more = len(item.columns) - NAMED_COLUMNS
     named += f" and {more} more" if more > 0 else ""
     return (
         f'<article aria-labelledby="{place}"><div class="lead">'
         f'<h3 id="{place}">{escape(title)}</h3>'
-        f'{paragraphs}{worth}</div><div class="item">{drawn}<div class="reading">{beside}{said}'
-        f"<p>File {file}: {count(rows, 'row')}. Columns: {named}.</p></div></div>{table}"
-        "</article>\n"
+        f'{lead}{worth}</div><div class="item">{drawn}<div class="reading">{beside}{said}'
+        f"<p>File {file}: {count(rows, 'row')}. Columns: {named}.</p></div></div>"
+        f"{_table(facts.name, item.cells, rows, *heads, picture)}</article>\n"
     )
 
 
@@ -212,16 +201,19 @@ def _table(
     if len(published) < len(cells):
         caption += f", without {len(cells) - len(published):,} that a rule leaves out"
     body = ["<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows]
-    table = _html_table(f"{name}: {caption}", heads, body, caption)
+    table = scroll_table(f"{name}: {caption}", heads, body, caption)
     summary = f"<summary>{escape(caption)}, as a table</summary>"
     return f'<details class="full">{summary}{table}{link}</details>'
 
 
-def _html_table(label: str, heads: Sequence[str], rows: Sequence[str], caption: str) -> str:
+def scroll_table(
+    label: str, heads: Sequence[str], rows: Sequence[str], caption: str = "", *, cls: str = "scroll"
+) -> str:
+    """Return a table of rows that are HTML, which moves sideways where a window is narrow."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
+        f'<div class="{cls}" tabindex="0" role="region" aria-label="{escape(label)}"><table>'
+        f"{f'<caption>{escape(caption)}</caption>' * bool(caption)}<thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
