@@ -286,10 +286,14 @@ def _design_words(report: PlanReport) -> list[str]:
         ", ".join(item.name for item in report.worth.items if item.by_design == state)
         for state in ("told", "hidden", "not measured")
     )
+    by = f"by {' and '.join(names)} too"
     hides = f"noise hides {'most of ' * (does != 'tell it in')}what {of} make of it in {hidden}"
-    asks = f"of {unmeasured} by {' and '.join(names)} too nothing is measured"
-    words = [f"{of} {does} {told}"] * bool(told) + [hides] * bool(hidden)
-    return words + [f"{asks}; ask for that where {of} are to tell it"] * bool(unmeasured)
+    words = [f"{of} {does} {told}"] * bool(told)
+    words += [f"{hides}: less so with a table of the same {by}, or more weight for it"] * bool(
+        hidden
+    )
+    asks = f"not all of {unmeasured} is measured {by}: ask for its sets and totals {by}"
+    return words + [f"{asks} where {of} are to tell it"] * bool(unmeasured)
 
 
 def _next_words(report: PlanReport, files: PlanFiles) -> str:

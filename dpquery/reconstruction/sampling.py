@@ -120,6 +120,11 @@ class SampleDesign:
             rows = np.where(np.bincount(of_codes) == 1, np.bincount(of_codes, rows), 0.0)
         return cls(given.stratum, rows * whole, given.cluster, clusters)
 
+    @property
+    def strata(self) -> Ints:
+        """The classes that are strata, in order."""
+        return np.flatnonzero(self.drawn)
+
     def told_by(self, strategy: Strategy, blocks: Sequence[Block]) -> bool:
         """Return whether a strategy holds the answers of blocks by what was drawn too."""
         cells = len(self.drawn) * max(1, len(self.clusters))
@@ -134,14 +139,16 @@ class SampleDesign:
     def by_units(self, block: Block, *, summed: bool = False) -> Block:
         """Return a product with one query a stratum, and a cluster, in place of its predicates.
 
-        Summed, it has one for all clusters of a stratum.
+        Only those that were drawn from: others need not be measured. Summed, it has one for all
+        clusters of a stratum.
         """
         factors: dict[int, Factor] = dict(zip(block.attributes, block.factors, strict=True))
         if self.stratum is not None:
-            factors[self.stratum] = Identity(len(self.drawn))
+            factors[self.stratum] = _each(self.strata, len(self.drawn))
         if self.cluster is not None:
             size, every = block.shape_of_domain[self.cluster], tuple(self.clusters.tolist())
-            factors[self.cluster] = Groups.of((every,), size) if summed else Identity(size)
+            of_clusters = Groups.of((every,), size) if summed else _each(self.clusters, size)
+            factors[self.cluster] = of_clusters
         return product(block.shape_of_domain, factors)
 
     def times(self, part: Taken) -> Floats:
@@ -156,7 +163,7 @@ class SampleDesign:
         block = self.by_units(part.rows.block, summed=cluster is None)
         chosen = {i: numbers[row] for i, (_, numbers) in part.rows.predicates.items()}
         if self.stratum is not None:
-            chosen[self.stratum] = stratum
+            chosen[self.stratum] = np.searchsorted(self.strata, stratum)
         if self.cluster is not None:
             chosen[self.cluster] = np.zeros_like(row) if cluster is None else cluster
         picked = [chosen[i] for i in block.attributes]
@@ -304,9 +311,10 @@ class SamplingErrors:
         blocks = [part.rows.block for part in (*values, *squares)]
         if design is None or not design.told_by(self.squares.strategy, blocks):
             return found
-        if design.cluster is not None:
-            return self._of_clusters(found, design, values, over)
-        left = self._less_strata(known, noise, design, values, squares, over)
+        with np.errstate(all="ignore"):  # shares of nothing, of which nothing is told
+            if design.cluster is not None:
+                return self._of_clusters(found, design, values, over)
+            left = self._less_strata(known, noise, design, values, squares, over)
         return found._replace(variance=left, by_design=np.asarray(left < known))
 
     def _of_clusters(
@@ -318,16 +326,16 @@ class SamplingErrors:
     ) -> SampleVariances:
         """Return the variances that totals of clusters make, where noise does not hide them."""
         row, stratum = np.nonzero(self._strata_in(design, values))
-        pair, cluster = np.repeat(np.arange(len(row)), len(design.clusters)), design.clusters
-        cluster = np.tile(cluster, len(row))
+        clusters = np.arange(len(design.clusters))
+        pair, cluster = np.repeat(np.arange(len(row)), len(clusters)), np.tile(clusters, len(row))
         z, std = self._parts(design, values, over, row[pair], stratum[pair], cluster)
         every, its_std = self._parts(design, values, over, row, stratum, None)
         n = design.drawn[stratum]
         spread = np.bincount(pair, z**2 - std**2, len(row)) - (every**2 - its_std**2) / n
         largest, fourth = np.zeros(len(row)), np.bincount(pair, std**4, len(row))
-        np.maximum.at(largest, pair, std**2)
+        np.fmax.at(largest, pair, std**2)
         most = np.zeros(len(found.variance))
-        np.maximum.at(most, row, largest * n / (n - 1))
+        np.fmax.at(most, row, largest * n / (n - 1))
 
         def by_row(of_pairs: Floats) -> Floats:
             return np.bincount(row, of_pairs, len(most)).astype(np.float64)
@@ -335,8 +343,7 @@ class SamplingErrors:
         variance = by_row(spread * n / (n - 1))
         doubt = np.sqrt(4 * most * np.abs(variance) + 2 * by_row(fourth * (n / (n - 1)) ** 2))
         told = (variance >= LEAST * doubt) & (variance > 0)
-        with np.errstate(all="ignore"):
-            degrees = 1 / (1 / by_row(n - 1) + (doubt / variance) ** 2 / 2)
+        degrees = 1 / (1 / by_row(n - 1) + (doubt / variance) ** 2 / 2)
         variance = np.where(told, variance, found.variance)
         return SampleVariances(variance, told, np.where(told, degrees, np.inf))
 
@@ -356,8 +363,7 @@ class SamplingErrors:
         inside = [design.within(part, row, stratum, cluster) for part in values]
         if over is not None:
             share = _sum_of(self.weights, [design.within(over, row, stratum, cluster)])
-            with np.errstate(all="ignore"):
-                share = share / _sum_of(self.weights, [over])[row]
+            share = share / _sum_of(self.weights, [over])[row]
             inside += [_some(part, row, -share) for part in values]
         return _sum_of(self.weights, inside), _std_of(self.weights, inside)
 
@@ -411,8 +417,8 @@ class SamplingErrors:
         if design is None:
             raise ValueError("a sample without strata")
         every = design.by_units(product(self.weights.strategy.shape, {}))
-        weights = np.maximum(self.weights.estimates.answer(every, None).ravel(), 0.0)
-        mean = np.where(design.drawn > 0, weights / np.maximum(design.drawn, 1.0), 0.0)
+        weights, mean = self.weights.estimates.answer(every, None), np.zeros(len(design.drawn))
+        mean[design.strata] = np.maximum(weights.ravel(), 0.0) / design.drawn[design.strata]
         alike = (mean**2 * design.drawn).sum() / max((mean * design.drawn).sum(), 1e-300)
         varied = max(1.0, (self.ratio + self.inclusion) / max(alike, 1e-300))
         return mean, varied * mean - self.inclusion
@@ -470,6 +476,12 @@ class SamplingErrors:
             estimate - np.hypot(estimate - low, beyond),
             estimate + np.hypot(high - estimate, beyond),
         )
+
+
+def _each(classes: Ints, size: int) -> Factor:
+    """Return one query for each of some classes."""
+    whole = len(classes) == size
+    return Identity(size) if whole else Groups.of(tuple((k,) for k in classes.tolist()), size)
 
 
 def _some(part: Taken, row: Ints, times: Floats) -> Taken:

@@ -348,8 +348,8 @@ def test_plan_and_release_say_of_which_answers_strata_take_something_off(own_fol
     Path("workload.yaml").write_text(text)
     words = " ".join(ok("plan", "workload.yaml", "--epsilon", "8", "--time-limit", "0").out.split())
     assert "; strata of region make it smaller in jobs" in words
-    unmeasured = "; of by_sex, sexes by region too nothing is measured; ask for that where strata"
-    assert f"{unmeasured} of region are to tell it" in words
+    unmeasured = "; not all of by_sex, sexes is measured by region too: ask for its sets and totals"
+    assert f"{unmeasured} by region too where strata of region are to tell it" in words
     lines = "n,F,f,90\ne,M,p,60\ns,F,u,30\nw,M,u,20\n" * 1000
     Path("data.csv").write_text(f"region,sex,job,wt\n{lines}")
     ok("release", "data.csv", "--epsilon", "8")

@@ -295,6 +295,8 @@ MISTAKES = [
      "0.5 1 stands apart; write numbers without blanks, with commas between several: 0.1,0.5"),
     ({}, "ledger status --ledger no.db", 4,
      "there is no ledger at no.db; check the path in --ledger or DPQUERY_LEDGER, or, if"),
+    ({}, "release d.csv --epsilon 1 --out new --ledger no.db", 4,
+     "there is no ledger at no.db; "),
     ({}, "ledger status --ledger release", 4,
      "release is a folder; give the ledger's own path, such as ledger.db in it"),
 ]  # fmt: skip

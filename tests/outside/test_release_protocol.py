@@ -34,6 +34,12 @@ def is_whole(folder="release"):
     return manifest
 
 
+def test_tables_too_large_to_count_are_refused_before_the_charge(town, monkeypatch):
+    monkeypatch.setattr("dpquery.measurement.counting.tables.MAX_COUNTED_CELLS", 1)
+    assert "the limit is 1" in refused(*EARLIER, code=2)
+    assert spent() == "0"
+
+
 def test_a_release_killed_four_times_is_given_up_and_anew_is_paid_anew(town, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
