@@ -279,19 +279,17 @@ def _design_words(report: PlanReport) -> list[str]:
     if weight is None or weight.drawn is None:
         return []
     names = [report.spec.domain.attributes[i].name for i in weight.drawn.attributes]
-    of, does = f"strata of {names[0]}", "make it smaller in"
-    if weight.drawn.cluster is not None:
-        of, does = f"clusters of {names[-1]}", "tell it in"
+    if weight.drawn.cluster is None:
+        of, does, hides = f"strata of {names[0]}", "make it smaller in", "noise hides most of what"
+    else:
+        of, does, hides = f"clusters of {names[-1]}", "tell it in", "noise hides what"
     told, hidden, unmeasured = (
         ", ".join(item.name for item in report.worth.items if item.by_design == state)
         for state in ("told", "hidden", "not measured")
     )
     by = f"by {' and '.join(names)} too"
-    hides = f"noise hides {'most of ' * (does != 'tell it in')}what {of} make of it in {hidden}"
-    words = [f"{of} {does} {told}"] * bool(told)
-    words += [f"{hides}: less so with a table of the same {by}, or more weight for it"] * bool(
-        hidden
-    )
+    hides += f" {of} make of it in {hidden}: less so with a table of the same {by}, or more weight"
+    words = [f"{of} {does} {told}"] * bool(told) + [f"{hides} for it"] * bool(hidden)
     asks = f"not all of {unmeasured} is measured {by}: ask for its sets and totals {by}"
     return words + [f"{asks} where {of} are to tell it"] * bool(unmeasured)
 

@@ -426,10 +426,10 @@ def _not_planned(name: str, mechanism: str, spec: Spec) -> SpecError:
 def _guarantee(request: ReleaseRequest, spec: Spec, name: str) -> Guarantee:
     """Return what a request asks; SpecError with a line for each thing that it cannot have."""
     linear = "or give --mechanism linear"
-    weighs = f"{name} counts each record as one, and the spec declares weights; give "
     refused = {
         f"{name} needs Gaussian noise; leave --noise out, {linear}": request.noise == "laplace",
-        f"{weighs}--mechanism linear": spec.privacy.weight is not None,
+        f"{name} counts each record as one, and the spec declares weights; give --mechanism "
+        "linear": spec.privacy.weight is not None,
         f"{NO_COLUMNS.format(name)}, {linear}": request.columns,
         f"{NO_LEVEL.format(name)}, {linear}": request.level,
         f"{NO_DERIVED.format(name)}, {linear}": spec.derived,

@@ -467,10 +467,8 @@ def _by_design(
 
     None where nobody said how many records there are, and of tables by cluster.
     """
-    weight, blocks = (
-        spec.privacy.weight,
-        [compiled.workload.blocks[k] for k in compiled.items[place]],
-    )
+    weight = spec.privacy.weight
+    blocks = [compiled.workload.blocks[k] for k in compiled.items[place]]
     by_cluster = any(design.cluster in block.attributes for block in blocks)
     if weight is None or weight.design_effect is None or not item.records or by_cluster:
         return None

@@ -158,6 +158,11 @@ class SampleDesign:
         factor, chosen = part.rows.predicates[self.stratum]
         return part.times[:, None] * rows_of(factor, np.arange(factor.shape[0])).T[chosen]
 
+    def met_by(self, values: Sequence[Taken]) -> Bools:
+        """Return which strata are in values: (m, n)."""
+        found = np.any([self.times(part) != 0 for part in values], axis=0)
+        return np.asarray(found & (self.drawn > 0))
+
     def within(self, part: Taken, row: Ints, stratum: Ints, cluster: Ints | None = None) -> Taken:
         """Return what some strata, or clusters of theirs, add to rows of a part, pair by pair."""
         block = self.by_units(part.rows.block, summed=cluster is None)
@@ -325,7 +330,7 @@ class SamplingErrors:
         over: Taken | None,
     ) -> SampleVariances:
         """Return the variances that totals of clusters make, where noise does not hide them."""
-        row, stratum = np.nonzero(self._strata_in(design, values))
+        row, stratum = np.nonzero(design.met_by(values))
         clusters = np.arange(len(design.clusters))
         pair, cluster = np.repeat(np.arange(len(row)), len(clusters)), np.tile(clusters, len(row))
         z, std = self._parts(design, values, over, row[pair], stratum[pair], cluster)
@@ -367,11 +372,6 @@ class SamplingErrors:
             inside += [_some(part, row, -share) for part in values]
         return _sum_of(self.weights, inside), _std_of(self.weights, inside)
 
-    def _strata_in(self, design: SampleDesign, values: Sequence[Taken]) -> Bools:
-        """Return which strata are in values: (m, n)."""
-        found = np.any([design.times(part) != 0 for part in values], axis=0)
-        return np.asarray(found & (design.drawn > 0))
-
     def _less_strata(
         self,
         known: Floats,
@@ -386,7 +386,7 @@ class SamplingErrors:
         What is left is told as it is where it is expected to be LEAST times the noise in it; where
         it is not, no less is told than so much above it.
         """
-        row, stratum = np.nonzero(self._strata_in(design, values))
+        row, stratum = np.nonzero(design.met_by(values))
         of_squares = [design.within(part, row, stratum) for part in squares]
         drawn, rest = design.drawn[stratum], np.ones(len(row))
         mean, ratio = (of_strata[stratum] for of_strata in self._weights_of_strata)
