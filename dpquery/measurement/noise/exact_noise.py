@@ -24,7 +24,7 @@ import math
 import platform
 import re
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import metadata
 from typing import Protocol
 
@@ -192,6 +192,7 @@ def _saturated_sum(sampler: BulkSampler, chunk: Ints) -> Ints:
 
 def _mechanism(budget: Guarantee, sensitivity: int, scale: float) -> _Measurement:
     """Return the OpenDP measurement; ValueError if its own privacy map passes the budget."""
+    check_libraries()
     mechanism = _built(budget.law, scale)
     charged = mechanism.map(sensitivity_bound(budget.law, sensitivity))
     if not (0 < charged < math.inf and charged <= budget.amount):
@@ -199,9 +200,9 @@ def _mechanism(budget: Guarantee, sensitivity: int, scale: float) -> _Measuremen
     return mechanism
 
 
+@lru_cache(maxsize=16)  # rounds of one scale, and the audit's thousands of releases
 def _built(law: Law, scale: float) -> _Measurement:
     """Return the OpenDP measurement; T="i64", because T=int would mean 32 bits and clip."""
-    check_libraries()
     import opendp.prelude as dp  # 0.4 s: only a release pays for it
 
     dp.enable_features("contrib")
