@@ -378,9 +378,9 @@ class Block:
         return range(len(self.shape_of_domain))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Workload:
-    """A weighted union of blocks."""
+    """A weighted union of blocks; equal to one of the same blocks and weights."""
 
     shape_of_domain: tuple[int, ...]  # sizes of all attributes
     blocks: tuple[Block, ...]  # of queries

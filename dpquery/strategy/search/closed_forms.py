@@ -307,7 +307,8 @@ class _Plans:
         if group not in self.parts:
             whole = self.problem
             proving = time_left("Parts")
-            classes, workload, V, bound = _alone(whole.workload, group, whole.change, proving)
+            alone = whole.workload.select(group)
+            classes, workload, V, bound = _coarsened(alone, whole.change, proving)
             problem = Problem(workload, V, whole.noise, whole.seed, change=whole.change)
             within = sum(self.parts[one].bound for one in self.finer if set(one) <= set(group))
             self.parts[group] = _Part(problem, classes, max(bound, within))
@@ -339,15 +340,14 @@ class _Plans:
         return Proposal(strategy, all(plan.converged for plan in plans))
 
 
-@lru_cache(maxsize=4 * MAX_PARTS)  # every kind of noise asks for the same
-def _alone(
-    whole: Workload, group: BlockGroup, change: RecordChange, proving: bool
+@lru_cache(maxsize=4 * MAX_PARTS)  # every kind of noise and other weights ask for the same
+def _coarsened(
+    blocks: Workload, change: RecordChange, proving: bool
 ) -> tuple[tuple[Ints, ...], Workload, Gram, float]:
-    """Return a group's classes of codes, the group over them, its Gram, and a bound on its loss.
+    """Return blocks' classes of codes, the blocks over them, their Gram, and a bound on the loss.
 
     It is the SVD bound; 0 where that takes long or is not known.
     """
-    blocks = whole.select(group)
     coarsest = coarsest_classes(blocks)
     workload = workload_over_classes(blocks, coarsest)
     V = gram(workload)
