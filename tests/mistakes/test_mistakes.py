@@ -1,6 +1,7 @@
 """Planted mistakes fit the code, and what tries them sees a mistake and nothing else."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 from mistakes import run
@@ -131,8 +132,9 @@ def test_a_mistake_is_seen_by_what_executes_it_and_a_harmless_change_is_not(whol
     elsewhere = frozenset({"dpquery.else.draw"})
     tests[f"{NOISE}test_a_failing_library_leaves_no_trace_of_values"] = (0.1, elsewhere)
     trial = Trial(tmp_path, whole, tests, audit=())
-    assert trial.candidates(mistake(TRUE_ANSWERS)) == [BLIND, SEEING]
-    assert trial.catcher(mistake(TRUE_ANSWERS)).startswith(SEEING)
+    planted_one = replace(mistake(TRUE_ANSWERS), caught="")  # what caught it is tried first
+    assert trial.candidates(planted_one) == [BLIND, SEEING]
+    assert trial.catcher(planted_one).startswith(SEEING)
     assert trial.catcher(Mistake("draw", "none", "return noisy", "return (noisy)")) is None
 
 
