@@ -21,7 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -502,6 +502,8 @@ def joint_covariances(system: JointSystem, pairs: QueryPairs) -> Floats:
     Raises:
         LinAlgError: rounding has spoilt the coefficients.
     """
+    if not system.dense:
+        return _by_axes(system, pairs)
 
     def values(left: Ints, right: Ints, contract: Contract) -> Floats:
         first = _coefficients(system, pairs.left.block, left)
@@ -514,13 +516,54 @@ def joint_covariances(system: JointSystem, pairs: QueryPairs) -> Floats:
     return pairs.crossed(width, values)
 
 
+def _by_axes(system: JointSystem, pairs: QueryPairs) -> Floats:
+    """Return the covariances where no axis is dense, and R is one number at a place.
+
+    The axes are summed over one after the other, those of few predicates first: pairs that had the
+    same ones so far share what is left.
+    """
+    broadcast = np.broadcast_arrays(pairs.left.places, pairs.right.places)
+    blocks, places = (pairs.left.block, pairs.right.block), [np.ravel(side) for side in broadcast]
+    left, right = map(partial(_single, system), blocks, places)
+    tensor, axes = np.zeros(math.prod(system.places)), []
+    for stack in system.stacks:
+        tensor[stack.places] = 1 / stack.R[:, 0, 0] ** 2
+    for k, i in enumerate(system.diagonal):
+        (F, rows), (G, others) = map(partial(_predicates, system, i), blocks, places)
+        both, of_pair = np.unique(rows * len(G) + others, return_inverse=True)
+        axes.append((k, F[both // len(G)] * G[both % len(G)], of_pair))
+    axes.sort(key=lambda axis: len(axis[1]) / axis[1].shape[1])
+    whole = tensor.reshape(system.places).transpose([k for k, *_ in axes]).reshape(1, -1)
+    values, step, most, size = (left * right)[:, 0], len(left), 1, whole.size
+    for _, vectors, _ in axes:
+        most, size = most * len(vectors), size // vectors.shape[1]
+        if most * size > ROW_CHUNK:
+            step = min(step, max(1, ROW_CHUNK // size))
+    for start in range(0, len(values), step):
+        parts, group = whole, np.zeros(1, dtype=np.int64)
+        for _, vectors, of_pair in axes:
+            of_part = of_pair[start : start + step]
+            kept, group = np.unique(group * len(vectors) + of_part, return_inverse=True)
+            ends = np.searchsorted(kept, len(vectors) * np.arange(1, len(parts)))
+            wide = parts.reshape(len(parts), vectors.shape[1], -1)
+            chosen = np.split(vectors[kept % len(vectors)], ends)
+            parts = np.concatenate([q @ part for q, part in zip(chosen, wide, strict=True)])
+        values[start : start + step] *= parts[group, 0]
+    return values.reshape(pairs.shape)
+
+
+def _predicates(system: JointSystem, i: int, block: Block, places: Ints) -> tuple[Floats, Ints]:
+    """Return the predicates of a product on an attribute, (m, n), and which ones rows have."""
+    chosen = QueryRows(block, places).predicates
+    rows = chosen[i][1] if i in chosen else np.zeros(len(places), dtype=np.int64)
+    return system.predicates(block, block.summands[0][1], i, slice(None)), rows
+
+
 def _coefficients(system: JointSystem, block: Block, places: Ints) -> Floats:
     """Return t of rows of a product on the orthonormal rows of the system: (rows, columns)."""
-    (_, sides), chosen = block.summands[0], QueryRows(block, places).predicates
 
     def predicates(i: int) -> Floats:
-        table = system.predicates(block, sides, i, slice(None))
-        rows = chosen[i][1] if i in chosen else np.zeros(len(places), dtype=np.int64)
+        table, rows = _predicates(system, i, block, places)
         return table[rows]
 
     dense = reduce(_crossed, (predicates(i) for i in system.dense), np.ones((len(places), 1)))
