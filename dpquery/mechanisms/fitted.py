@@ -20,7 +20,7 @@ from dpquery.measurement.ledger.ledger import Ledger, StoredMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
-from dpquery.measurement.rounds.run import GRID_BITS, STEPS, MeasuredRun, PublicFit
+from dpquery.measurement.rounds.run import GRID_BITS, STEPS, MeasuredRun, PublicFit, Rounds
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.mechanisms.content import ReleaseRequest, cumulative_words, digest_of, ledger_facts
 from dpquery.operators.blocks import Block
@@ -358,7 +358,7 @@ def rap_mechanism(plan: Plan, spec: Spec, request: ReleaseRequest) -> RapMechani
     """
     asked, planned = _guarantee(request, spec, RapRounds.name), plan.relaxed
     if planned is None:
-        raise _not_planned(RapRounds.name, "rap", spec)
+        raise _not_planned(RapRounds, spec)
     settings, compiled = planned.settings, compile_spec(spec)
     rounds = rap_rounds(
         compiled.workload, settings, privacy=spec.privacy, guarantee=asked, rows=spec.dataset.rows
@@ -386,7 +386,7 @@ def adaptive_mechanism(
     """
     asked, planned = _guarantee(request, spec, TableRounds.name), plan.adaptive
     if planned is None:
-        raise _not_planned(TableRounds.name, "adaptive", spec)
+        raise _not_planned(TableRounds, spec)
     compiled = compile_spec(spec)
     rounds = table_rounds(
         compiled.workload,
@@ -410,7 +410,7 @@ def adaptive_mechanism(
     return AdaptiveMechanism(plan, planned, query, fits)
 
 
-def _not_planned(name: str, mechanism: str, spec: Spec) -> SpecError:
+def _not_planned(rounds: type[Rounds], spec: Spec) -> SpecError:
     """Return the refusal of what a plan does not hold, with what would make it hold that."""
     missing = [
         *["`dataset: {rows: about 50000}`"] * (spec.dataset.rows is None),
@@ -419,7 +419,7 @@ def _not_planned(name: str, mechanism: str, spec: Spec) -> SpecError:
     ]
     first = f"declare {', '.join(missing)}, then " if missing else ""
     return SpecError(
-        f"the plan holds no {name}; {first}run `dpquery plan SPEC --mechanism {mechanism}`"
+        f"the plan holds no {rounds.name}; {first}run `dpquery plan SPEC --mechanism {rounds.key}`"
     )
 
 

@@ -7,7 +7,7 @@ tables have none. All of it is public and fixed in advance, and what is read of 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from dpquery.limits import (
     LARGEST_INTEGER,
@@ -133,15 +133,8 @@ class PlannedRap(Rehearsal):
 
     settings: RapSettings  # what was rehearsed, and what a release carries out
 
-    @property
-    def key(self) -> MechanismChoice:
-        """The option that asks for it."""
-        return "rap"
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return "RAP"
+    key: ClassVar[Literal["rap"]] = "rap"  # the option that asks for it
+    name: ClassVar[str] = "RAP"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,15 +144,8 @@ class PlannedAdaptive(Rehearsal):
     tables: Count  # how many tables may be measured
     rounds: Count  # how many rounds a rehearsal had: their mean, rounded
 
-    @property
-    def key(self) -> MechanismChoice:
-        """The option that asks for it."""
-        return "adaptive"
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return "adaptive measurement"
+    key: ClassVar[Literal["adaptive"]] = "adaptive"  # the option that asks for it
+    name: ClassVar[str] = "adaptive measurement"
 
 
 PlannedFit = PlannedRap | PlannedAdaptive

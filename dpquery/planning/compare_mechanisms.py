@@ -111,10 +111,10 @@ class MechanismRequest:
     @property
     def name(self) -> str:
         """What is rehearsed, in words."""
-        return FIT_NAMES.get(self.mechanism, "adaptive measurement")
+        return FIT_NAMES.get(self.mechanism, PlannedAdaptive.name)
 
 
-FIT_NAMES = {"rap": "RAP", "adaptive": "adaptive measurement"}
+FIT_NAMES: dict[MechanismChoice, str] = {fit.key: fit.name for fit in (PlannedAdaptive, PlannedRap)}
 
 
 def stages_for(
@@ -215,16 +215,16 @@ def with_fits(
     """
     if isinstance(stage, str):
         return report.remarked(f"{request.name} was not compared: {stage}" if stage else "")
-    for key, rehearsed in (("adaptive", _of_tables), ("rap", _of_rap)):
-        if key not in request.compared:
+    for of, rehearsed in ((PlannedAdaptive, _of_tables), (PlannedRap, _of_rap)):
+        if of.key not in request.compared:
             continue
         try:
             fit, remark = rehearsed(report, stage, request, time_limit)
             report = replace(report.remarked(remark), plan=report.plan.with_fit(fit))
         except (OutOfTimeError, SpecError) as reason:
-            if request.mechanism == key:
-                raise SpecError(f"{FIT_NAMES[key]} cannot be rehearsed: {reason}") from None
-            report = report.remarked(f"{FIT_NAMES[key]} was not compared: {reason}")
+            if request.mechanism == of.key:
+                raise SpecError(f"{of.name} cannot be rehearsed: {reason}") from None
+            report = report.remarked(f"{of.name} was not compared: {reason}")
     return _preferring(report.remarked(_beside_zero(report, stage)), request)
 
 
@@ -284,7 +284,7 @@ def _of_tables(
         runs = part.scaled(done.runs, strategy, noise_std=noise_std, estimates=estimates)
         done = replace(done, runs=tuple(runs))
     fit = PlannedAdaptive(
-        **vars(_rehearsal(done, stage, report, request, "adaptive")),
+        **vars(_rehearsal(done, stage, report, request, PlannedAdaptive.key)),
         tables=len(whole.candidates.subsets),
         rounds=round(fmean(run.rounds for run in done.runs) * part.times_as_wide),
     )
@@ -318,9 +318,8 @@ def _of_rap(
         remarks.append(f"{len(done.runs)} of {REPETITIONS} rehearsals of RAP were finished")
     if done.settings is None:
         raise ValueError("RAP has settings")
-    fit = PlannedRap(
-        **vars(_rehearsal(done, stage, report, request, "rap")), settings=done.settings
-    )
+    rehearsed = _rehearsal(done, stage, report, request, PlannedRap.key)
+    fit = PlannedRap(**vars(rehearsed), settings=done.settings)
     return fit, "; ".join(remarks) + "; give --time-limit more seconds" * bool(remarks)
 
 

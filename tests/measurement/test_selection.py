@@ -9,6 +9,7 @@ from collections import Counter
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import permutations, product
+from types import SimpleNamespace
 
 import numpy as np
 import opendp.prelude as dp
@@ -19,7 +20,7 @@ from rounds import PERSON, REPLACE, SPEC, ask_tables, exact_tables
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.measurement.rounds import tables as candidates_module
 from dpquery.measurement.rounds.chance import ExactChance, _decided, _weight, differences_of
-from dpquery.measurement.rounds.queries import _TAKEN, _histogram, _Urn, scores_of, select_queries
+from dpquery.measurement.rounds.queries import _TAKEN, _histogram, scores_of, select_queries
 from dpquery.measurement.rounds.tables import (
     LARGEST_WEIGHT,
     candidate_tables,
@@ -258,13 +259,17 @@ def test_every_block_is_asked_once_and_the_blocks_of_the_selected_once_more():
 
 
 def test_queries_of_one_score_are_taken_by_rank_whatever_was_taken_before():
-    urn = _Urn(np.array([3, 0, 4]))
-    both = np.array([0, 2])
-    assert urn.counts(np.array([1, 1, 0])).tolist() == [4, 3]
-    ranks = [3, 2, 3, 0, 2, 1, 0]
-    places = [urn.take(both, rank) for rank in ranks]
-    assert places == [(2, 0), (0, 2), (2, 2), (0, 0), (2, 3), (2, 1), (0, 1)]
-    assert urn.counts(np.array([1, 1, 0])).tolist() == [0, 0]
+    tables = [np.full(3, 7), np.zeros(0, dtype=np.int64), np.full(4, 7)]
+    ranks = iter([3, 2, 3, 0, 2, 1, 0])
+    places = select_queries(
+        tables.__getitem__,
+        blocks=3,
+        taken=NOBODY,
+        sides=[("under", 4), ("either", 3)],
+        rate=Fraction(1),
+        chance=SimpleNamespace(level=lambda *_: 0, below=lambda _: next(ranks)),
+    )
+    assert places.tolist() == [[2, 0], [0, 2], [2, 2], [0, 0], [2, 3], [2, 1], [0, 1]]
 
 
 def test_differences_are_whole_whatever_the_public_side_answers():

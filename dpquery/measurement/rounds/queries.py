@@ -370,48 +370,25 @@ def select_queries(
     histograms = [_histogram(_left(differences(block), block, taken)) for block in range(blocks)]
     block_of = np.repeat(np.arange(blocks), [len(distinct) for distinct, _ in histograms])
     levels = np.concatenate([distinct for distinct, _ in histograms])
-    urn = _Urn(np.concatenate([counts for _, counts in histograms]))
+    left = np.concatenate([counts for _, counts in histograms])
     picked = []
     for side, size in sides:
         distinct_scores, group = np.unique(scores_of(levels, side), return_inverse=True)
-        scores, members = distinct_scores.tolist(), urn.counts(group).tolist()
+        scores = distinct_scores.tolist()
+        members = np.zeros(len(scores), dtype=np.int64)
+        np.add.at(members, group, left)
         for _ in range(size):
-            level = chance.level(scores, members, rate)
-            entry, rank = urn.take(np.flatnonzero(group == level), chance.below(members[level]))
-            members[level] -= 1
+            level = chance.level(scores, members.tolist(), rate)
+            rank = chance.below(int(members[level]))
+            entries = np.flatnonzero(group == level)
+            ends = np.cumsum(left[entries])
+            place = int(np.searchsorted(ends, rank, side="right"))
+            entry = entries[place]
+            rank -= int(ends[place] - left[entry])  # among those left of its block and difference
             picked.append((int(block_of[entry]), int(levels[entry]), rank))
+            members[level] -= 1
+            left[entry] -= 1
     return _rows(picked, differences, taken)
-
-
-class _Urn:
-    """The number of queries left at each entry: a block and a difference in it."""
-
-    def __init__(self, left: Ints) -> None:
-        self._left = left
-        self._ranks_taken: dict[int, list[int]] = {}
-
-    def counts(self, group: Ints) -> Ints:
-        """Return how many queries are left in each group of entries."""
-        counts = np.zeros(int(group.max()) + 1, dtype=np.int64)
-        np.add.at(counts, group, self._left)
-        return counts
-
-    def take(self, entries: Ints, rank: int) -> tuple[int, int]:
-        """Remove the query of a rank among those left at some entries.
-
-        Returns:
-            Its entry, and its rank among all that were ever at the entry.
-        """
-        ends = np.cumsum(self._left[entries])
-        place = int(np.searchsorted(ends, rank, side="right"))
-        entry = int(entries[place])
-        rank -= int(ends[place] - self._left[entry])
-        self._left[entry] -= 1
-        earlier = self._ranks_taken.setdefault(entry, [])
-        for other in sorted(earlier):
-            rank += rank >= other
-        earlier.append(rank)
-        return entry, rank
 
 
 def scores_of(differences: Ints, side: ErrorSide) -> Ints:
@@ -444,13 +421,14 @@ def _histogram(differences: Ints) -> tuple[Ints, Ints]:
 def _rows(
     picked: list[tuple[int, int, int]], differences: Callable[[int], Ints], taken: Ints
 ) -> Ints:
-    """Return the places of queries given as (block, difference, rank among those with it)."""
+    """Return the places of queries given as (block, difference, rank among those left with it)."""
     places = np.empty((len(picked), 2), dtype=np.int64)
     for block in sorted({block for block, _, _ in picked}):
         left = _left(differences(block), block, taken)
         for k, (position, difference, rank) in enumerate(picked):
             if position == block:
                 places[k] = block, np.flatnonzero(left == difference)[rank]
+                left[places[k, 1]] = _TAKEN
     return places
 
 

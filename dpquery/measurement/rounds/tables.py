@@ -485,12 +485,12 @@ def draw_table(
         weight * (moved - penalty)
         for weight, moved, penalty in zip(candidates.weights, moves, penalties, strict=True)
     ]
-    levels = sorted(set(scores))
-    of_level: list[list[int]] = [[] for _ in levels]
-    place = {score: level for level, score in enumerate(levels)}
+    of_score: dict[int, list[int]] = {}
     for number, score in enumerate(scores):
-        of_level[place[score]].append(number)
-    drawn = of_level[chance.level(levels, [len(equal) for equal in of_level], rate)]
+        of_score.setdefault(score, []).append(number)
+    levels = sorted(of_score)
+    level = chance.level(levels, [len(of_score[score]) for score in levels], rate)
+    drawn = of_score[levels[level]]
     return drawn[chance.below(len(drawn))]
 
 

@@ -22,9 +22,8 @@ every step: tables of equal sizes are one product of stacked matrices.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -302,23 +301,14 @@ def _values(form: QueryForm, probabilities: Singles) -> tuple[Singles, Singles]:
     return values * others, both.reshape(-1, rows)
 
 
-@dataclass(eq=False)
-class _FormLists:
-    """Queries of one form: the numbers of their predicates, their answers and the noise on them."""
-
-    plain: list[list[int]] = field(default_factory=list)
-    counted: list[list[int]] = field(default_factory=list)
-    noisy: list[float] = field(default_factory=list)
-    std: list[float] = field(default_factory=list)
-
-
 class MeasuredQueries:
     """All queries measured so far: a few numbers for each, and a vector for each new predicate."""
 
     def __init__(self) -> None:
         self.predicates: list[tuple[int, Floats]] = []
         self._numbers: dict[tuple[int, bytes], int] = {}
-        self._forms: dict[tuple[int, int, int], _FormLists] = defaultdict(_FormLists)
+        # by form, of each query the predicates, the plain ones first, its answer and its noise
+        self._forms: dict[tuple[int, int, int], list[tuple[list[int], float, float]]] = {}
 
     def add(self, block: Block, row: int, *, noisy: float, std: float) -> None:
         """Take in one query: row `row` of a block, with its answer as a fraction of one.
@@ -337,25 +327,16 @@ class MeasuredQueries:
         is_counted = [counted and not block.is_product for counted in block.counted]
         plain = [number for number, chosen in zip(numbers, is_counted, strict=True) if not chosen]
         counted = [number for number, chosen in zip(numbers, is_counted, strict=True) if chosen]
-        form = self._forms[len(plain), len(counted), block.at_least if counted else 0]
-        form.plain.append(plain)
-        form.counted.append(counted)
-        form.noisy.append(noisy)
-        form.std.append(std)
+        form = len(plain), len(counted), block.at_least if counted else 0
+        self._forms.setdefault(form, []).append(([*plain, *counted], noisy, std))
 
     def query_answers(self, partition: Partition, *, rows: int) -> QueryAnswers:
         """Return the error of so many relaxed rows against these queries, by groups of classes."""
-        queries = tuple(
-            QueryForm(
-                np.array(form.plain, dtype=np.int64).reshape(len(form.noisy), k).T,
-                np.array(form.counted, dtype=np.int64).reshape(len(form.noisy), counted).T,
-                r,
-                np.array(form.noisy),
-                np.array(form.std),
-            )
-            for (k, counted, r), form in self._forms.items()
-        )
-        return QueryAnswers(rows, partition.over_groups(self.predicates), queries)
+        forms = []
+        for (k, _, r), queries in self._forms.items():
+            numbers, noisy, std = map(np.array, zip(*queries, strict=True))
+            forms.append(QueryForm(numbers[:, :k].T, numbers[:, k:].T, r, noisy, std))
+        return QueryAnswers(rows, partition.over_groups(self.predicates), tuple(forms))
 
     def _number(self, attribute: int, factor: Factor, row: int) -> int:
         predicate = np.asarray(factor.row(row), dtype=np.float64)
