@@ -334,8 +334,10 @@ class MeasuredQueries:
         """Return the error of so many relaxed rows against these queries, by groups of classes."""
         forms = []
         for (k, _, r), queries in self._forms.items():
-            numbers, noisy, std = map(np.array, zip(*queries, strict=True))
-            forms.append(QueryForm(numbers[:, :k].T, numbers[:, k:].T, r, noisy, std))
+            chosen, noisy, std = zip(*queries, strict=True)
+            numbers = np.array(chosen, dtype=np.int64).T  # of a total there is none
+            measured = np.array(noisy), np.array(std)
+            forms.append(QueryForm(numbers[:k], numbers[k:], r, *measured))
         return QueryAnswers(rows, partition.over_groups(self.predicates), tuple(forms))
 
     def _number(self, attribute: int, factor: Factor, row: int) -> int:
