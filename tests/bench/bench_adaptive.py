@@ -8,7 +8,7 @@ share of the records.
 
 Every cell is stored as soon as it is measured; a run goes on where the last one stopped. With words
 as arguments (such as adult 2-way eps=1 AIM seed=0) only cells with all of them; with the word
-`stored`, none. All means are printed at the end. Needs the extra `bench`.
+`stored`, none. All means are printed at the end. Needs the group `bench`.
 """
 
 import io

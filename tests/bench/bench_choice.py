@@ -10,7 +10,7 @@ are marked so, and on no other.
     python tests/bench/bench_choice.py [WORD ...]
 
 measures what is not stored yet in tests/reference/choice.jsonl (with words, such as adult 2-way
-eps=1, only cells with all of them), and prints the table. Needs the extra `bench`, and Adult in
+eps=1, only cells with all of them), and prints the table. Needs the group `bench`, and Adult in
 ../shared/data.
 """
 
