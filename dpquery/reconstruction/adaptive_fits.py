@@ -25,7 +25,7 @@ from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable, merged_tables
 from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
 from dpquery.strategy.algebra.query_powers import total_of
-from dpquery.strategy.algebra.subsets import Subset, subsets_of
+from dpquery.strategy.algebra.subsets import subsets_of
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.splits import CenteredCore
 from dpquery.strategy.strategy import BITS
@@ -43,9 +43,9 @@ class AdaptiveFit:
 
     def __init__(self, rounds: TableRounds, run: MeasuredRun) -> None:
         """Fit the tables of one attribute; rounds are added one by one."""
-        self._rounds, self._total = rounds, run.total
+        self._rounds, self._total, self._run = rounds, run.total, replace(run, rounds=())
         self._class_counts = rounds.workload.shape_of_domain
-        self._measured = tables_of_run(rounds, replace(run, rounds=()))
+        self._measured = tables_of_run(rounds, self._run)
         self._released: RelaxedRows | None = None
         self.model = FittedRows(self._class_counts, self._measured, self._total, closer=True)
 
@@ -61,7 +61,9 @@ class AdaptiveFit:
     def add(self, measured: Round) -> None:
         """Take in a measured table, and fit again."""
         self._released = None
-        self._measured.append(_table_of(self._rounds, measured))
+        self._measured += tables_of_run(
+            self._rounds, replace(self._run, first=(), rounds=(measured,))
+        )
         self.model = FittedRows(
             self._class_counts, self._measured, self._total, self.model, closer=True
         )
@@ -112,19 +114,13 @@ def released_rows(rounds: TableRounds, run: MeasuredRun, seen: AdaptiveFit | Non
 
 def tables_of_run(rounds: TableRounds, run: MeasuredRun) -> list[MeasuredTable]:
     """Return all tables that a run measured, in order: those of one attribute, then by round."""
-    pairs = zip(rounds.candidates.subsets, run.first, strict=False)
-    first = [_table(rounds, subset, noisy, run.first_std) for subset, noisy in pairs]
-    return first + [_table_of(rounds, each) for each in run.rounds]
-
-
-def _table_of(rounds: TableRounds, measured: Round) -> MeasuredTable:
-    subset = rounds.candidates.subsets[measured.chosen[0]]
-    return _table(rounds, subset, measured.noisy, measured.std)
-
-
-def _table(rounds: TableRounds, attributes: Subset, noisy: Floats, std: float) -> MeasuredTable:
-    shape = rounds.workload.shape_of_domain
-    return MeasuredTable(attributes, noisy.reshape([shape[i] for i in attributes]), std**2)
+    measured = [(number, noisy, run.first_std) for number, noisy in enumerate(run.first)]
+    measured += [(int(each.chosen[0]), each.noisy, each.std) for each in run.rounds]
+    blocks = rounds.blocks
+    return [
+        MeasuredTable(blocks[number].attributes, noisy.reshape(blocks[number].row_shape), std**2)
+        for number, noisy, std in measured
+    ]
 
 
 DECLARED_PRECISION = 1e12

@@ -43,7 +43,7 @@ counts. Where all queries are measured at once there are no numbers, and the cou
 workload's order.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -149,11 +149,10 @@ class RapRounds(Rounds):
     ) -> Ints:
         if not self.settings.adaptive:
             return all_places(self.workload)
-        nothing = np.zeros((0, 2), dtype=np.int64)
         return select_queries(
             lambda k: differences_of(exact(self.blocks[k]), fit.answers(k)),
             blocks=len(self.blocks),
-            taken=np.concatenate([nothing, *(each.chosen for each in done)]),
+            taken=_chosen(done),
             sides=self.sides(len(done)),
             rate=spent.rate,
             chance=chance,
@@ -199,24 +198,19 @@ class RapRounds(Rounds):
         places = measured.chosen if self.settings.adaptive else measured.chosen[:0]
         return offsets(self.workload)[places[:, 0]] + places[:, 1]
 
-    def read(self, parts: Iterable[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
-        """Yield rounds of queries of the workload, none of them twice; or ValueError."""
-        starts = offsets(self.workload)
-        seen: set[int] = set()
-        for values in parts:
-            if len(values) != self.length(values):
-                raise ValueError("a round that is none")
-            if not self.settings.adaptive:
-                yield all_places(self.workload), 0, values
-                continue
-            numbers, counts = np.split(values, 2)
-            named = set(numbers.tolist())
-            known = min(named) >= 0 and max(named) < starts[-1]
-            if not known or len(named) < len(numbers) or not seen.isdisjoint(named):
-                raise ValueError("queries that no round chooses")
-            seen |= named
-            positions = np.searchsorted(starts, numbers, side="right") - 1
-            yield np.stack([positions, numbers - starts[positions]], axis=1), 0, counts
+    def read(self, values: Ints, done: Sequence[Round]) -> tuple[Ints, int, Ints]:
+        """Return a round of queries of the workload, none of them twice; or ValueError."""
+        if not self.settings.adaptive:
+            return all_places(self.workload), 0, values
+        starts, (numbers, counts) = offsets(self.workload), np.split(values, 2)
+        positions = np.searchsorted(starts, numbers, side="right") - 1
+        chosen = np.stack([positions, numbers - starts[positions]], axis=1)
+        before = _chosen(done)
+        named = np.concatenate([starts[before[:, 0]] + before[:, 1], numbers])
+        known = numbers.min() >= 0 and numbers.max() < starts[-1]
+        if not known or len(np.unique(named)) < len(named):
+            raise ValueError("queries that no round chooses")
+        return chosen, 0, counts
 
     def length(self, values: Ints) -> int:
         return 2 * self.settings.selected or self.workload.shape[0]
@@ -292,6 +286,11 @@ def rap_rounds(
     scales += [rounds.first_scale] if declared is None else []
     rounds.check_noise(scales, rounds.rate if settings.adaptive else Fraction(1))
     return rounds
+
+
+def _chosen(rounds: Sequence[Round]) -> Ints:
+    """Return the places of all queries that some rounds chose, (k, 2)."""
+    return np.concatenate([np.zeros((0, 2), dtype=np.int64), *(each.chosen for each in rounds)])
 
 
 def _joint(workload: Workload, *, replace: bool) -> int:

@@ -15,7 +15,7 @@ are scaled to.
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -184,8 +184,12 @@ class Rounds(ABC):
         """Return what a committed vector says of a round before its counts."""
 
     @abstractmethod
-    def read(self, parts: Iterable[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
-        """Yield what each round chose, its level and its counts in grid steps; or ValueError."""
+    def read(self, values: Ints, done: Sequence[Round]) -> tuple[Ints, int, Ints]:
+        """Return what a round of these values chose, its level and its counts in grid steps.
+
+        Raises:
+            ValueError: none does after the rounds that were done.
+        """
 
     @abstractmethod
     def length(self, values: Ints) -> int:
@@ -204,9 +208,9 @@ class Rounds(ABC):
         """How many numbers a draw of noise takes, for each that there can be."""
 
     @property
-    @abstractmethod
     def selects(self) -> bool:
         """Whether anything is chosen at all."""
+        return True
 
     @property
     def number(self) -> int | None:
@@ -287,7 +291,10 @@ class Rounds(ABC):
             raise ValueError("a first part that is none")
         rounds: list[Round] = []
         left = self.rounds_rho
-        for chosen, level, steps in self.read(pending):
+        for values in pending:
+            if not len(values) or len(values) != self.length(values):
+                raise ValueError("a round that is none")
+            chosen, level, steps = self.read(values, rounds)
             spent = self.round(level, left)
             std = self.scale(spent.measurement_rho, self.sensitivity(chosen)) / STEPS
             rounds.append(Round(chosen, level, steps / STEPS, std, spent))

@@ -53,7 +53,7 @@ fit made anew on another machine may differ in its last bits, and what was spent
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -313,17 +313,12 @@ class TableRounds(Rounds):
     def head(self, measured: Round) -> Ints:
         return np.array([measured.chosen[0], measured.level], dtype=np.int64)
 
-    def read(self, parts: Iterable[Ints]) -> Iterator[tuple[Ints, int, Ints]]:
-        """Yield rounds of candidates, at levels that follow each other; or ValueError."""
-        levels = {0}
-        for values in parts:
-            if len(values) < 2 or len(values) != self.length(values):
-                raise ValueError("a round that is none")
-            number, level = (int(value) for value in values[:2])
-            if level not in levels:
-                raise ValueError("a level that no round after the one before has")
-            levels = {level, level + 1}
-            yield np.array([number]), level, values[2:]
+    def read(self, values: Ints, done: Sequence[Round]) -> tuple[Ints, int, Ints]:
+        """Return a round of a candidate, at a level that follows the last; or ValueError."""
+        number, level = (int(value) for value in values[:2])
+        if level not in ((done[-1].level, done[-1].level + 1) if done else (0,)):
+            raise ValueError("a level that no round after the one before has")
+        return np.array([number]), level, values[2:]
 
     def length(self, values: Ints) -> int:
         number = int(values[0])
@@ -334,10 +329,6 @@ class TableRounds(Rounds):
     def at(self, guarantee: Guarantee, privacy: Privacy) -> "TableRounds":
         rounds = table_rounds(self.workload, privacy=privacy, guarantee=guarantee, rows=self.rows)
         return replace(rounds, edition=self.edition, candidates=self.candidates)
-
-    @property
-    def selects(self) -> bool:
-        return True
 
     @property
     def sizes(self) -> Sequence[int]:

@@ -187,7 +187,7 @@ class QueryForm:
 
     plain: Ints  # (k, q) the predicates that must hold, as numbers of distinct predicates
     counted: Ints  # (k', q) the predicates of which `r` must hold at least
-    r: int  # how many; 0 if none are counted
+    r: int  # how many: all of them, and none are plain, where all must hold
     noisy: Floats  # (q,) measured answers, as fractions of one
     std: Floats  # (q,) standard deviations of their noise
 
@@ -290,9 +290,6 @@ def _values(form: QueryForm, probabilities: Singles) -> tuple[Singles, Singles]:
     """Return (q, n') values, and (k q, n') derivatives by the plain and the counted predicates."""
     plain, counted = probabilities[form.plain], probabilities[form.counted]
     rows = probabilities.shape[1]
-    if not len(counted):
-        values, slopes = threshold_probability(plain, len(plain))
-        return values, slopes.reshape(-1, rows)
     values, slopes = threshold_probability(counted, form.r)
     if not len(plain):
         return values, slopes.reshape(-1, rows)
@@ -324,10 +321,11 @@ class MeasuredQueries:
                 block.attributes, block.factors, places, strict=True
             )
         ]
-        is_counted = [counted and not block.is_product for counted in block.counted]
+        all_of_them = block.is_product  # which is at least as many as there are
+        is_counted = [all_of_them or counted for counted in block.counted]
         plain = [number for number, chosen in zip(numbers, is_counted, strict=True) if not chosen]
         counted = [number for number, chosen in zip(numbers, is_counted, strict=True) if chosen]
-        form = len(plain), len(counted), block.at_least if counted else 0
+        form = len(plain), len(counted), len(counted) if all_of_them else block.at_least
         self._forms.setdefault(form, []).append(([*plain, *counted], noisy, std))
 
     def query_answers(self, partition: Partition, *, rows: int) -> QueryAnswers:
