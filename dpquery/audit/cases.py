@@ -247,6 +247,21 @@ CASES = (
         quick=True,
     ),
     Case(
+        "replicate weights of persons who are replaced",
+        _spec(
+            "a: {range: [0, 4]}, b: {values: [F, M]}",
+            "product: {a: identity, b: identity+total}",
+            privacy="unit: {person: id, max_rows: 3}, neighbours: replace, delta: 1e-6, "
+            "weight: {column: wt, at_most: 2.5, step: 0.1, "
+            "replicates: {first: rep1, count: 3, factor: 0.5, at_most: 3}}",
+            accounting="gdp",
+        ),
+        "gaussian",
+        Fraction(4),
+        repeated=True,
+        quick=True,
+    ),
+    Case(
         "weights of rows that are replaced",
         _spec(
             "a: {range: [0, 4]}, b: {values: [F, M]}",
@@ -405,16 +420,41 @@ _WEIGHTS = ("1", "0.34", "2.71", "", "1e9", " 1.96", "-1", "1,5", "nan", "0.049"
 """Texts of weights, of which some are more than a cap, and some are none."""
 
 
-def steps_added(record: Record, spec: Spec) -> int:
-    """Return what a record adds to its cell: 1, or the steps of its weight."""
+def steps_added(record: Record, spec: Spec, part: int = 0) -> int:
+    """Return what a record adds to its cell: 1, or the steps of its weight; or what is beside."""
     weight = spec.privacy.weight
     if weight is None:
         return 1
-    try:
-        written = Fraction(record.weight)
-    except ValueError:
+    written = _number(record.weight)
+    steps = max(0, math.floor(min(written, weight.at_most) / weight.step + Fraction(1, 2)))
+    if part == 0 or weight.replicates is None:
+        return steps * (steps if part else 1)  # the weight, or its square
+    if steps == 0:
         return 0
-    return max(0, math.floor(min(written, weight.at_most) / weight.step + Fraction(1, 2)))
+    left = min(Fraction(1), weight.at_most / written) / weight.step
+    exact = [(_number(text) - written) * left for text in replicate_texts(record, spec)]
+    most, nearest = int(weight.replicates.at_most / weight.step), [round(d) for d in exact]
+    if sum(d * d for d in nearest) > most**2:
+        long = Fraction(math.sqrt(sum(d * d for d in exact)))
+        nearest = [int(d * min(Fraction(1), most / long)) for d in exact]
+    return nearest[part - 1]
+
+
+def replicate_texts(record: Record, spec: Spec) -> list[str]:
+    """Return a record's replicate weights, some of which are no number, or below 0."""
+    weight, seed = spec.privacy.weight, sum(record.codes) + len(record.weight)
+    if weight is None or weight.replicates is None:
+        return []
+    kinds = ("0", record.weight, "-0.41", "", "1.37", "3.1")
+    columns = weight.replicates.columns
+    return [kinds[(seed * (k + 1) + k) % len(kinds)] for k in range(len(columns))]
+
+
+def _number(text: str) -> Fraction:
+    try:
+        return Fraction(text)
+    except ValueError:
+        return Fraction(0)
 
 
 def records_for(spec: Spec) -> list[Record]:
@@ -437,11 +477,11 @@ def records_for(spec: Spec) -> list[Record]:
     return records
 
 
-def counted(records: Iterable[Record], spec: Spec, power: int = 1) -> Counter[Codes]:
+def counted(records: Iterable[Record], spec: Spec, part: int = 0) -> Counter[Codes]:
     """Return counts by codes of the records inside the domain, up to max_rows a person.
 
-    Of weighted ones the sums of their steps, to a power. The first record of each person has the
-    person's number of records where that is asked for.
+    Of weighted ones the sums of a part of what they add, see `steps_added`. The first record of
+    each person has the person's number of records where that is asked for.
     """
     inside = [record for record in records if OUTSIDE not in record.codes]
     rows_of = Counter(record.person for record in inside)
@@ -457,7 +497,7 @@ def counted(records: Iterable[Record], spec: Spec, power: int = 1) -> Counter[Co
             more, further = attribute.size - 2, attribute.size - 1
             first = seen[record.person] == 1
             codes.append(min(rows_of[record.person] - 1, more) if first else further)
-        counts[tuple(codes)] += steps_added(record, spec) ** power
+        counts[tuple(codes)] += steps_added(record, spec, part)
     return counts
 
 
@@ -465,12 +505,15 @@ def write_csv(path: Path, records: Sequence[Record], spec: Spec) -> None:
     """Write records as a CSV file, with the columns of persons and weights that the spec names."""
     person, weight = spec.privacy.person, spec.privacy.weight
     more = [*([] if person is None else [person]), *([] if weight is None else [weight.name])]
+    if weight is not None and weight.replicates is not None:
+        more += [column.name for column in weight.replicates.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*(column.name for column in spec.domain.columns), *more])
         for record in records:
             texts = [text for i, code in enumerate(record.codes) for text in _texts(spec, i, code)]
             beside = [record.person] * (person is not None) + [record.weight] * (weight is not None)
+            beside += replicate_texts(record, spec)
             writer.writerow(texts + beside)
 
 

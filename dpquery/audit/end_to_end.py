@@ -233,14 +233,15 @@ def _exactness(planned: PlannedCase) -> Finding:
     records = planned.records
     tables = tables_of(query, records)
     huge = Counter(dict.fromkeys(planned.strategy.cells[::7][:3], _HUGE))
-    cells = [part.cells(records) for part in planned.parts]
+    cells = [each for part in planned.parts for each in part.cells(records)]
+    strategies = [part.strategy for part in planned.parts for _ in range(part.copies)]
     many = [huge + each for each in cells]
     counts = all(np.array_equal(tables[b], _table(cells, planned, b)) for b in tables)
     pairs = ((dict(tables), cells), ({b: _table(many, planned, b) for b in tables}, many))
     answers = True
     for given, counted in pairs:
-        of_parts = zip(planned.parts, counted, strict=True)
-        exact = np.concatenate([part.strategy.answers(each) for part, each in of_parts])
+        pairs_of = zip(strategies, counted, strict=True)
+        exact = np.concatenate([strategy.answers(each) for strategy, each in pairs_of])
         answers &= np.array_equal(query._exact(given), exact)
     return Finding(
         planned.subject,
@@ -252,7 +253,7 @@ def _exactness(planned: PlannedCase) -> Finding:
 
 
 def _table(counted: Sequence[Counter[Cell]], planned: PlannedCase, b: Subset) -> Ints:
-    """Return a table; where squares are counted too, both along a first axis."""
+    """Return a table; where more is counted beside, all along a first axis."""
     tables = np.zeros([len(counted), *(planned.strategy.shape[i] for i in b)], dtype=np.int64)
     for part, cells in enumerate(counted):
         for cell, count in cells.items():

@@ -70,7 +70,7 @@ def measured_parts(case: Case, size: Size) -> tuple[RepeatedMeasurements, ...]:
     for rows in neighbouring_records(planned):
         tables = dict(tables_of(query, rows))
         noisy = [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(replicates)]
-        values = np.split(np.stack(noisy), len(planned.parts), axis=1)
+        values = planned.of_parts(np.stack(noisy))
         for part, of_part, values_of_part in zip(planned.parts, measured, values, strict=True):
             of_part += [values_of_part, part.answers(rows)]
     pairs = zip(planned.parts, measured, strict=True)
@@ -184,18 +184,18 @@ class RepeatedReleases:
     charge: Charge  # what the ledger recorded then
     answers: Floats  # (estimate, std_error) of all queries in the first one: (queries, 2)
     errors: Floats  # (rmse, max_std_error) of every item in its errors.parquet: (items, 2)
-    squares: "RepeatedReleases | None" = None  # the same with the values of squared weights
+    beside: "RepeatedReleases | None" = None  # the same with the values of what is beside
 
     @property
     def parts(self) -> "tuple[RepeatedReleases, ...]":
-        """It, and that of squared weights."""
-        return (self,) if self.squares is None else (self, self.squares)
+        """It, and that of what is beside."""
+        return (self,) if self.beside is None else (self, self.beside)
 
     @property
     def noise(self) -> Json:
         """What the manifest says of the noise on the values."""
         noise = mapping(self.manifest["noise"])
-        return noise if self.planned.power == 1 else mapping(noise["squares"])
+        return noise if self.planned.first == 0 else _beside(noise)
 
     @property
     def residuals(self) -> Ints:
@@ -223,14 +223,19 @@ def repeated_releases(case: Case, size: Size) -> RepeatedReleases:
             _answers(planned, folders[0]),
             _columns(folders[0] / "errors.parquet", *_ERRORS),
         )
-    halves = np.split(values, len(planned.parts), axis=1)
+    halves = planned.of_parts(values)
     first, *others = (
         RepeatedReleases(
             part, of_part, part.answers(planned.records), manifest, charge, answers, errors
         )
         for part, of_part in zip(planned.parts, halves, strict=True)
     )
-    return replace(first, squares=others[0]) if others else first
+    return replace(first, beside=others[0]) if others else first
+
+
+def _beside(noise: Json) -> Json:
+    """Return what a manifest says of the noise on what is measured beside weights."""
+    return mapping(noise["squares" if "squares" in noise else "replicates"])
 
 
 def register(planned: PlannedCase, ledger: Path) -> None:
@@ -294,9 +299,9 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     epsilon alone implies.
     """
     noise = mapping(manifest["noise"])
-    if planned.squares is not None:
-        alone, beside = replace(planned, squares=None), planned.squares
-        pairs = [units(alone, manifest), units(beside, {"noise": noise["squares"]})]
+    if planned.beside is not None:
+        alone, beside = replace(planned, beside=None), planned.beside
+        pairs = [units(alone, manifest), units(beside, {"noise": dict(_beside(noise))})]
         least, most = (sum(ends) for ends in zip(*pairs, strict=True))
         return least - 1, most  # each of both is rounded up
     scale = Fraction(float(str(noise["scale"])))
@@ -310,7 +315,7 @@ def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
     if counted != "pure":
         put, *taken = (planned.strategy.column(cell) for cell in planned.noise.worst)
         privacy = planned.spec.privacy
-        steps = privacy.steps**planned.power
+        steps = privacy.steps ** (1 + planned.first)
         exact_moves = (privacy.max_rows * steps * (put - sum(taken))).tolist()
         moves = [abs(move) >> planned.strategy.shift for move in exact_moves]  # answers are floored
         hair = Fraction(1, 10**6)  # costs are worked out in floats

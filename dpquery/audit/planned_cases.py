@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 
-from dpquery.arrays import Numbers
+from dpquery.arrays import Ints, Numbers
 from dpquery.audit.cases import CASES, Case, Codes, Record, Size, counted, records_for
 from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, classes_of, dense_strategy
 from dpquery.audit.statistics import NoiseDistribution
@@ -269,13 +269,19 @@ class PlannedCase:
     name: str  # of the strategy that was chosen
     strategy: DenseStrategy  # the chosen one, dense
     noise: ExpectedNoise  # that it must have at the case's epsilon
-    power: int = 1  # of the weights that are added up
-    squares: "PlannedCase | None" = None  # the same for squared weights, if they are measured too
+    first: int = 0  # what of a record is added up, see `steps_added`; and of how many the sums are
+    copies: int = 1
+    # the same for squared weights, or for all differences of replicates, if they are measured too
+    beside: "PlannedCase | None" = None
 
     @property
     def parts(self) -> "tuple[PlannedCase, ...]":
-        """It, and that of the squares: what is measured, one after the other."""
-        return (self,) if self.squares is None else (self, self.squares)
+        """It, and that of what is beside: what is measured, one after the other."""
+        return (self,) if self.beside is None else (self, self.beside)
+
+    def of_parts(self, values: Ints) -> list[Ints]:
+        """Return those of each part of all values, (n, rows), in their order."""
+        return np.split(values, [self.strategy.length], axis=1)[: len(self.parts)]
 
     @property
     def subject(self) -> str:
@@ -289,9 +295,12 @@ class PlannedCase:
         """The made-up records."""
         return records_for(self.spec)
 
-    def cells(self, records: list[Record]) -> Counter[Cell]:
+    def cells(self, records: list[Record]) -> list[Counter[Cell]]:
         """Return the counts of records by cells of classes, of those that the spec counts."""
-        counts: Counter[Codes] = counted(records, self.spec, self.power)
+        return [self._cells(records, self.first + k) for k in range(self.copies)]
+
+    def _cells(self, records: list[Record], part: int) -> Counter[Cell]:
+        counts: Counter[Codes] = counted(records, self.spec, part)
         by_class: Counter[Cell] = Counter()
         for codes, count in counts.items():
             pairs = zip(self.strategy.classes, codes, strict=True)
@@ -300,7 +309,7 @@ class PlannedCase:
 
     def answers(self, records: list[Record]) -> Numbers:
         """Return the exact answers in steps of the grid: (rows,) Python integers."""
-        return self.strategy.answers(self.cells(records))
+        return np.concatenate([self.strategy.answers(each) for each in self.cells(records)])
 
 
 def cases(size: Size) -> Iterator[Case]:
@@ -333,15 +342,20 @@ def planned_case(case: Case, size: Size) -> PlannedCase:
         accounting=spec.budget.counted,
         pairs=pairs,
     )
-    if weight is None or weight.design_effect is None:
+    if weight is None or (weight.design_effect is None and weight.replicates is None):
         return PlannedCase(case, spec, content, name, strategy, noise_of(strategy, steps=steps))
-    noise = noise_of(strategy, steps=steps, share=Fraction(9, 10))
+    noise, tenth = noise_of(strategy, steps=steps, share=Fraction(9, 10)), Fraction(1, 10)
+    of_weights = PlannedCase(case, spec, content, name, strategy, noise)
+    if weight.replicates is not None:
+        most, copies = int(weight.replicates.at_most / weight.step), len(weight.replicates.columns)
+        together = noise_of(strategy, steps=most, share=tenth, pairs=False)
+        name += " of replicates"
+        differences = PlannedCase(case, spec, content, name, strategy, together, 1, copies)
+        return replace(of_weights, beside=differences)
     coarse = replace(strategy, coarser=steps.bit_length())
-    beside = noise_of(coarse, steps=steps**2, share=Fraction(1, 10))
-    squares = PlannedCase(
-        case, spec, content, f"{name} of squared weights", coarse, beside, power=2
-    )
-    return PlannedCase(case, spec, content, name, strategy, noise, squares=squares)
+    squared = noise_of(coarse, steps=steps**2, share=tenth)
+    name += " of squared weights"
+    return replace(of_weights, beside=PlannedCase(case, spec, content, name, coarse, squared, 1))
 
 
 def planned_in(folder: Path, spec: str) -> bytes:

@@ -15,6 +15,7 @@ from dpquery.data_check.findings import (
     Header,
     Malformed,
     Records,
+    ReplicatesFound,
     RowsPerPerson,
     UndeclaredValues,
     WeightsFound,
@@ -328,7 +329,7 @@ def check_grids(checked: DataCheck) -> list[Grid]:
         if records.persons is not None:
             grids.append(_persons_grid(records.persons, checked.spec.privacy.max_rows))
         if records.weights is not None:
-            grids.append(_weights_grid(records.weights))
+            grids.append(_weights_grid(records.weights, records.replicates))
     if checked.layout is not None:
         grids.append(_layout_grid(checked.layout, checked.spec.file, checked.header))
     return grids
@@ -472,7 +473,7 @@ def _persons_grid(persons: RowsPerPerson, max_rows: int) -> Grid:
     return Grid(title, columns, tuple(rows), tuple(notes) if persons.busiest else (), strong)
 
 
-def _weights_grid(found: WeightsFound) -> Grid:
+def _weights_grid(found: WeightsFound, replicates: ReplicatesFound | None) -> Grid:
     """Return what each cap of the weights would cut off, and what counts as 0."""
     declared, largest = float(found.declared.at_most), float(found.weights.max(initial=0.0))
     caps = sorted({declared, largest, *(declared * times for times in (0.25, 0.5, 2.0, 4.0))})
@@ -503,10 +504,26 @@ def _weights_grid(found: WeightsFound) -> Grid:
         texts = ", ".join(f"{_shown(text)} ({number:,})" for text, number in odd[:_COMMONEST])
         what = count(sum(n for _, n in odd), "weight")
         notes.append(f"{what} below 0, or no number, taken for 0: {texts}")
+    notes += _replicate_notes(replicates)
     amounts = ("weight cut off", "of the sum", "effective sample")
     columns = ("at_most", "records above", *amounts, "noise", "")
     title = f"weights in `{found.declared.name}`: {total:,.0f} in all, before any is cut off"
     return Grid(title, columns, tuple(rows), tuple(notes), caps.index(declared))
+
+
+def _replicate_notes(found: ReplicatesFound | None) -> Iterator[str]:
+    """Yield what is odd in replicate weights."""
+    odd = {} if found is None else {"no number, taken for 0": found.none}
+    odd |= {} if found is None else {"below 0, taken as they are": found.negative}
+    for what, columns in odd.items():
+        if columns:
+            named = ", ".join(f"{name} ({n:,})" for name, n in list(columns.items())[:_COMMONEST])
+            yield f"{count(sum(columns.values()), 'replicate weight')} {what}: {named}"
+    if found is not None and found.scaled:
+        yield (
+            f"differences of replicate weights are scaled down to their `at_most` in "
+            f"{count(found.scaled, 'record')}, which takes {percent(found.lost)} of their squares"
+        )
 
 
 def _layout_grid(layout: FileGuess, declared: FileFormat, header: Header) -> Grid:

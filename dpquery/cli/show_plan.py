@@ -262,6 +262,8 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
     if compared:
         of = f"what noise adds to the error of a simple sample of {weight.effective:,} records"
         words.append(f"{of}, in cells of average size: {', '.join(compared)}")
+    if weight.replicates is not None:
+        words += [_replicate_words(report)]
     if weight.design_effect is not None:
         sizes = "answers have a sampling_std from about these sizes on: "
         words += [f"{sizes}{', '.join(told)}"] * bool(told)
@@ -271,6 +273,22 @@ def sample_notes(report: PlanReport) -> list[tuple[str, str]]:
         words += [f"none in {', '.join(unmeasured)}: {SQUARES_NOT_MEASURED}"] * bool(unmeasured)
         words += _design_words(report)
     return [("weights", lost)] + [("sample", "; ".join(words))] * bool(words)
+
+
+def _replicate_words(report: PlanReport) -> str:
+    """Say from what error of the sample on replicate weights tell it."""
+    weight, told = report.spec.privacy.weight, []
+    for item in report.worth.items:
+        if (least := item.told_from) is None or weight is None:
+            continue
+        size = least**2 / weight.ratio_of_squares if weight.effective and weight.total else 0.0
+        counts = bool(size) and item.sample_std(1) is not None
+        of = f" (answers from about {rounded(float(f'{size:.2g}'))} by weight on)" * counts
+        told.append(f"{item.name} {rounded(float(f'{least:.2g}'))}{of}")
+    return (
+        f"replicate weights tell a sampling_std where it is about this or more: {', '.join(told)}; "
+        "twice the epsilon, or half of their at_most, halves that"
+    )
 
 
 def _design_words(report: PlanReport) -> list[str]:

@@ -438,7 +438,7 @@ def report_grids(report: "Report") -> list[Grid]:
     grids = [Grid(title, report.columns, rows, tuple(notes))]
     if report.derived:
         level = level_text(report.manifest.level)
-        of_noise = " of noise" * report.manifest.measures_squares
+        of_noise = " of noise" * report.manifest.tells_sample
         derived = f"derived from the answers: half of the {level} interval{of_noise}, in its unit"
         rows = tuple(item.summary for item in report.derived)
         said = missed_lines([item.facts for item in report.derived])

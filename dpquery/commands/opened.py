@@ -22,7 +22,7 @@ from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction.adaptive_fits import UnbiasedAnswers
 from dpquery.reconstruction.least_squares import Measured
-from dpquery.reconstruction.sampling import SamplingErrors
+from dpquery.reconstruction.replicate_errors import ErrorsOfSample
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
 from dpquery.releases.manifest import (
@@ -111,19 +111,20 @@ class Release(PublishedTables):
         )
         due = calibrated_noise(strategy, privacy=self.spec.privacy, guarantee=terms, change=change)
         told: list[NoiseFacts | SquaresFacts] = [stated]
-        told += [] if stated.squares is None else [stated.squares]
-        same = len(told) == len(due.all) and all(
+        told += [*filter(None, (stated.squares, stated.replicates))]
+        of_kinds = [due] if due.beside is None else [due, due.beside]
+        same = len(told) == len(of_kinds) and all(
             (one.shift, one.sensitivity) == (other.shift, str(other.sensitivity))
             and math.isclose(one.scale, other.scale, rel_tol=1e-9)
-            for one, other in zip(told, due.all, strict=True)
+            for one, other in zip(told, of_kinds, strict=True)
         )
         if promised.kind != terms.kind or not same:
             raise SpecError(
                 f"{self.directory / MANIFEST_FILE} is damaged: its noise is not what the plan asks "
                 f"for at epsilon {promised.epsilon:g}; {RELEASE_AGAIN}"
             )
-        squares = due.squares and replace(due.squares, scale=told[-1].scale)
-        return replace(due, scale=stated.scale, squares=squares)
+        beside = due.beside and replace(due.beside, scale=told[-1].scale)
+        return replace(due, scale=stated.scale, beside=beside)
 
     @cached_property
     def noisy(self) -> list[Measured]:
@@ -133,7 +134,7 @@ class Release(PublishedTables):
         values = read_measurements(path, labels, digest=self.facts.measurements)
         return measured_values(strategy, self.noise, values)
 
-    def sampling(self, level: float) -> SamplingErrors | None:
+    def sampling(self, level: float) -> ErrorsOfSample | None:
         """Return what squared weights say of the sample, where they are measured."""
         return sampling_errors(self.spec, self.compiled.classes, self.noisy, level)
 

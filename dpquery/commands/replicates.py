@@ -106,7 +106,7 @@ def replicates(
                 files.append(f"{name}.csv")
                 with replacing(directory / files[-1]) as draft:
                     csv.write_csv(safe_cells(table), draft)
-    return ReplicatesReport(directory, tuple(files), draws, opened.facts.measures_squares)
+    return ReplicatesReport(directory, tuple(files), draws, opened.facts.tells_sample)
 
 
 def drawn_tables(opened: Release, names: Sequence[str], draws: int) -> dict[str, pa.Table]:

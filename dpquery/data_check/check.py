@@ -14,6 +14,7 @@ from dpquery.data_check.findings import (
     Malformed,
     PersonTally,
     Records,
+    ReplicateTally,
     WeightTally,
 )
 from dpquery.data_check.layout import guessed_layout, malformed_lines
@@ -60,7 +61,7 @@ def _records(file: FileRecords, spec: Spec) -> Records:
     ]
     name_of_person = spec.privacy.person if spec.privacy.person in file.columns else None
     persons = None if name_of_person is None else PersonTally(spec.file.decimal)
-    weight, weights = spec.privacy.weight, None
+    weight, weights, replicates = spec.privacy.weight, None, _replicate_tally(file, spec)
     if weight is not None and weight.name in file.columns:
         weights = WeightTally(weight, spec.file.decimal)
     order = None
@@ -89,6 +90,8 @@ def _records(file: FileRecords, spec: Spec) -> Records:
             persons.add(chunk.texts[name_of_person], reasons == 0)
         if weights is not None and weight is not None:
             weights.add(chunk.texts[weight.name], reasons == 0)
+        if replicates is not None:
+            replicates.add(chunk.texts, reasons == 0)
         for reason, left_out in dropping:
             reason.add_alone(int((left_out & (reasons == 1)).sum()))
         total += chunk.records + chunk.malformed
@@ -106,5 +109,17 @@ def _records(file: FileRecords, spec: Spec) -> Records:
         tuple(tally.result() for tally in tallies),
         rows,
         None if weights is None else weights.result(),
+        None if replicates is None else replicates.result(),
         sources.result(),
     )
+
+
+def _replicate_tally(file: FileRecords, spec: Spec) -> ReplicateTally | None:
+    """Return what looks at replicate weights, if the file has all that are declared."""
+    weight = spec.privacy.weight
+    if weight is None or weight.replicates is None:
+        return None
+    names = weight.replicates.names
+    if not {weight.name, *names} <= set(file.columns):
+        return None
+    return ReplicateTally(weight, names, spec.file.decimal)

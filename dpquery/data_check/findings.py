@@ -7,14 +7,15 @@ import heapq
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dpquery.arrays import Bools, Floats, Ints
-from dpquery.measurement.counting.column_codes import ColumnCodes, number_of
+from dpquery.measurement.counting.column_codes import ColumnCodes, number_of, numbers_in
+from dpquery.measurement.counting.differences import exact_differences
 from dpquery.measurement.counting.persons import name_of, person_names
 from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.columns import Attribute, Categorical, Column, Integers
@@ -233,6 +234,16 @@ class WeightsFound:
 
 
 @dataclass(frozen=True)
+class ReplicatesFound:
+    """The replicate weights of those records that have a weight."""
+
+    none: dict[str, int]  # by column, how many are no number
+    negative: dict[str, int]  # and how many are below 0
+    scaled: int  # records whose differences are longer than the cap
+    lost: float  # the share of all squared differences that it takes
+
+
+@dataclass(frozen=True)
 class Malformed:
     """Records that cannot be split into fields."""
 
@@ -255,6 +266,7 @@ class Records:
     columns: tuple[UndeclaredValues, ...]
     persons: RowsPerPerson | None
     weights: WeightsFound | None
+    replicates: ReplicatesFound | None
     # sources that hold the same records as an earlier one: both names, and how many
     repeated: tuple[tuple[str, str, int], ...] = ()
 
@@ -318,11 +330,11 @@ class DataCheck:
         It says that of each person `max_rows` rows count at most, so those beyond are no surprise,
         and what becomes of other texts in a column that takes them in. It does not say that there
         is no record; that records cannot be read, belong to nobody, or hold what a column drops;
-        that ids may be of one person, or of several; that a weight counts as 0, or that a cap
-        takes a tenth of all weight; that a column holds no declared value at all, another spelling
-        of one that is in no record, or decimals where whole numbers are declared; that records are
-        there twice, or far from as many as declared; or that the file seems to be laid out
-        otherwise.
+        that ids may be of one person, or of several; that a weight or a replicate of it counts as
+        0, or that a cap takes a tenth of all weight, or of squared differences; that a column holds
+        no declared value at all, another spelling of one that is in no record, or decimals where
+        whole numbers are declared; that records are there twice, or far from as many as declared;
+        or that the file seems to be laid out otherwise.
         """
         if self.header.refusals or self.failures or self.records is None:
             return False
@@ -339,6 +351,9 @@ class DataCheck:
         dropped = any(values.records for values in self.records.columns if values.column.drops)
         persons, weights = self.records.persons, self.records.weights
         if weights and (weights.counting_none or weights.share_cut_off >= FAR_OFF):
+            return False
+        replicates = self.records.replicates
+        if replicates and (replicates.none or replicates.lost >= FAR_OFF):
             return False
         unclear = persons is not None and (persons.blank or persons.alike or persons.rounded)
         return not (dropped or unclear or self.records.malformed.records)
@@ -463,6 +478,39 @@ class WeightTally:
         """Return what was found."""
         weights, records = np.array(sorted(self._records.items()), float).reshape(-1, 2).T
         return WeightsFound(self._weight, weights, records, self._texts.commonest())
+
+
+class ReplicateTally:
+    """The replicate weights of those records that nothing leaves out, and that have a weight."""
+
+    def __init__(self, weight: RecordWeight, names: Sequence[str], decimal: str) -> None:
+        self._weight, self._decimal = weight, decimal
+        self._names = names
+        self._none, self._negative = Counter[str](), Counter[str]()
+        self._scaled, self._before, self._lost = 0, 0.0, 0.0
+
+    def add(self, texts: Mapping[str, StoredValues], inside: Bools) -> None:
+        """Look at the records of one chunk that are inside."""
+        full, *others = (self._numbers(texts[name]) for name in (self._weight.name, *self._names))
+        weighed = inside & (full >= float(self._weight.step) / 2)
+        replicates = np.array(others)[:, weighed]
+        for name, numbers in zip(self._names, replicates, strict=True):
+            self._none[name] += int(np.isnan(numbers).sum())
+            self._negative[name] += int((numbers < 0).sum())
+        exact = exact_differences(full[weighed], replicates, self._weight)
+        squared, most = (exact**2).sum(axis=0), float(self._weight.difference_steps) ** 2
+        self._scaled += int((squared > most).sum())
+        self._before += float(squared.sum())
+        self._lost += float(np.maximum(squared - most, 0.0).sum())
+
+    def _numbers(self, texts: StoredValues) -> Floats:
+        parts = [numbers_in(values, self._decimal)[places] for values, places in texts]
+        return np.concatenate([np.zeros(0), *parts])
+
+    def result(self) -> ReplicatesFound:
+        """Return what was found."""
+        share = self._lost / self._before if self._lost else 0.0
+        return ReplicatesFound(dict(+self._none), dict(+self._negative), self._scaled, share)
 
 
 class PersonTally:

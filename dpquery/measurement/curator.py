@@ -134,7 +134,7 @@ class LinearQuery:
     def _exact(self, tables: Tables) -> Ints:
         """Return the exact answers, (m,) grid steps, freeing each table after its last use.
 
-        Where sums of squared weights are measured, they are as many more, behind the others.
+        What is measured beside the weights stands behind them, as many answers to each sum.
         """
         measurements, mechanisms = self.strategy.measurements, self.mechanism.all
         last_use = {weighted.block.attributes: i for i, weighted in enumerate(measurements)}
@@ -236,7 +236,8 @@ def _check_before_charge(data: Data, query: "Query | Discovery") -> None:
         if isinstance(query, Discovery):
             sources_of(data, query.spec.file)  # which Spark's tables are not
         else:
-            check_table_sizes(query.subsets, query.compiled.workload.shape_of_domain)
+            shape, copies = query.compiled.workload.shape_of_domain, query.spec.privacy.copies
+            check_table_sizes(query.subsets, shape, copies)
         check_header(data, query.spec)
     except ColumnsError as error:
         option = query.option if isinstance(query, Discovery) else ""

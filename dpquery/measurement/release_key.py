@@ -219,6 +219,8 @@ def _unit(privacy: Privacy) -> KeyText:
     if (weight := privacy.weight) is not None:
         of = {"column": weight.name, "at_most": weight.at_most, "step": weight.step}
         of |= {"squares": True} if privacy.measures_squares else {}
+        if (given := weight.replicates) is not None:
+            of |= {"replicates": given.names, "differences": given.at_most}
         unit.append(write_record("RecordWeight", **of))
     return key_text(unit)
 

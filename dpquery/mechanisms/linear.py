@@ -62,6 +62,7 @@ from dpquery.reconstruction.least_squares import (
     noisy_values,
     table_answers,
 )
+from dpquery.reconstruction.replicate_errors import ErrorsOfSample, ReplicateErrors
 from dpquery.reconstruction.sampling import SampleDesign, SamplingErrors
 from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
@@ -108,23 +109,27 @@ def given_facts(
 
 def sampling_errors(
     spec: Spec, classes: Sequence[Ints], measured: Sequence[Measured], level: float
-) -> SamplingErrors | None:
-    """Return what sums of weights and of their squares say of the sample, where both are measured.
+) -> ErrorsOfSample | None:
+    """Return what is measured beside the sums of weights says of the sample, where anything is.
 
-    Where weights are inverse chances to be drawn, squares are taken less the weights themselves.
-    The classes are those of the codes that were counted.
+    Where weights are inverse chances to be drawn, their squares are taken less the weights
+    themselves. The classes are those of the codes that were counted.
     """
     weight = spec.privacy.weight
-    if weight is None or weight.design_effect is None or len(measured) < 2:
+    weights, *beside = measured
+    if weight is not None and weight.replicates is not None and beside:
+        of = weight.replicates
+        return ReplicateErrors(weights, level, tuple(beside), float(of.factor), of.degrees)
+    if weight is None or weight.design_effect is None or not beside:
         return None
-    weights, squares = measured
+    (squares,) = beside
     if weight.inclusion:
         std = math.hypot(squares.noise_std, weights.noise_std)
         less = [*map(np.subtract, squares.noisy, weights.noisy)]
         squares = Measured(weights.strategy, less, std)
-    public = (weight.ratio_of_squares, float(weight.design_effect), level)
+    public = (weight.ratio_of_squares, float(weight.design_effect))
     design = SampleDesign.of(spec, classes)
-    return SamplingErrors(weights, squares, *public, design, weight.inclusion)
+    return SamplingErrors(weights, level, squares, *public, design, weight.inclusion)
 
 
 def facts_used(
@@ -322,7 +327,7 @@ class LinearAnswers:
     positions: tuple[int | None, ...]
     level: float  # of the noise intervals
     extra: ExtraColumns  # columns beside the estimates
-    sampling: SamplingErrors | None = None  # of a sample whose squared weights are measured
+    sampling: ErrorsOfSample | None = None  # of a sample for whose error more is measured
 
     @cached_property
     def variances(self) -> dict[int, float]:
@@ -390,7 +395,7 @@ class LinearAnswers:
     def _without_design(self) -> list[str]:
         """Return the items to whose error of the sample the declared design has nothing to say."""
         sampling, blocks = self.sampling, self.compiled.workload.blocks
-        if sampling is None or sampling.design is None:
+        if not isinstance(sampling, SamplingErrors) or sampling.design is None:
             return []
         told = {
             item.name

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.measurement.noise.calibration import SQUARES
+from dpquery.measurement.noise.calibration import OF_SAMPLE
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.compile import CompiledSpec, factor
 from dpquery.operators.factors import Factor
@@ -31,6 +31,7 @@ from dpquery.planning.figures import SelectionAtBudget, selection_std
 from dpquery.planning.rehearsal.populations import AttributeTree, Proxy, public_records
 from dpquery.planning.targets import DerivedErrors
 from dpquery.reconstruction.intervals import standard_errors
+from dpquery.reconstruction.replicate_errors import least_told
 from dpquery.reconstruction.sampling import LEAST, SampleDesign, of_squared_values
 from dpquery.releases.report.figures import GOOD_ERROR, GRADE_NAMES, Judgement
 from dpquery.releases.tables.item_table import NOISY, flags, lower_median, relative_errors
@@ -80,6 +81,8 @@ class ItemWorth:
     # where strata or clusters of the sample are declared, whether what is measured by these is
     # expected to tell the error of an average answer
     by_design: Literal["told", "hidden", "not measured"] | None = None
+    # where replicate weights are measured, from what standard error of the sample on they tell it
+    told_from: float | None = None
 
     @property
     def within(self) -> float:
@@ -339,6 +342,7 @@ def worth_of(
             replace(item, by_design=_by_design(spec, compiled, place, priced, item, design))
             for place, item in enumerate(items)
         )
+    items = tuple(replace(item, told_from=_told_from(spec, priced, item)) for item in items)
     units = [1 if item.summed is None else item.summed.largest for item in spec.items]
     largest = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
     for_size = max(
@@ -449,9 +453,20 @@ def _squares_error(
     return min(float(each.min()) for each in errors)
 
 
+def _told_from(spec: Spec, priced: SelectionAtBudget, item: ItemWorth) -> float | None:
+    """Return from what error of the sample on replicate weights tell that of an average answer."""
+    weight, change = spec.privacy.weight, priced.selection.record_change
+    if weight is None or weight.replicates is None:
+        return None
+    times = squares_noise(item.noise) * weight.difference_steps / weight.steps
+    doubled = spec.privacy.neighbours == "replace" and change != "enters"
+    std, of = times * (1 + doubled) * item.rmse, weight.replicates
+    return math.sqrt(least_told(float(of.factor), len(of.names), std))
+
+
 def squares_noise(noise: Noise) -> float:
     """Return how many times the noise of answers that of squares has, weights of 1 at most."""
-    less = float(1 / SQUARES - 1)  # of the budget than the answers have, times
+    less = float(1 / OF_SAMPLE - 1)  # of the budget than the answers have, times
     return math.sqrt(less) if noise == "gaussian" else less
 
 

@@ -31,7 +31,8 @@ from dpquery.reconstruction.intervals import laplace_quantile, laplace_quantiles
 from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
 from dpquery.reconstruction.merging import Merging, merging_of, rows_along
 from dpquery.reconstruction.nearest import onto_rising
-from dpquery.reconstruction.sampling import SampleVariances, SamplingColumns, SamplingErrors
+from dpquery.reconstruction.replicate_errors import ErrorsOfSample
+from dpquery.reconstruction.sampling import SampleVariances, SamplingColumns
 from dpquery.spec.columns import Bins, Domain, Integers
 from dpquery.spec.predicates import IntervalSet
 from dpquery.spec.spec import Difference, MergedRows, Quantiles, Quotient, Rate, Statistic, Table
@@ -328,7 +329,7 @@ class _Crossing:
 
 
 def with_sample(
-    rows: DerivedRows, statistic: Statistic, joint: JointAnswers, sampling: SamplingErrors
+    rows: DerivedRows, statistic: Statistic, joint: JointAnswers, sampling: ErrorsOfSample
 ) -> DerivedRows:
     """Return figures with the error of the sample beside, but for quantiles.
 
@@ -352,11 +353,9 @@ def with_sample(
             scale = statistic.per / np.array(statistic.population)
             variances = sampling.variances(*joint.blocks[statistic.rows]).times(scale**2)
         case MergedRows() if rows.merging is not None:
-            sums = sampling.sums(*joint.blocks[statistic.rows])
-            times = sampling.squares.noise_std / joint.measured.noise_std
-            noise = times * np.sqrt(rows.merging.variances)
-            known = sampling.known(np.array([*map(rows.merging.sums, sums)]), noise)
-            variances = SampleVariances.poisson(known)
+            std = np.sqrt(rows.merging.variances)
+            place = joint.blocks[statistic.rows]
+            variances = sampling.merged_variances(*place, rows.merging.sums, std)
     ends = (rows.low, rows.high)
     return replace(rows, sample=sampling.together(variances, rows.estimate, rows.std_error, ends))
 

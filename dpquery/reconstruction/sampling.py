@@ -32,7 +32,8 @@ that public numbers say, and it is told where that is LEAST times its standard e
 nothing is said.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -73,12 +74,12 @@ class Taken(NamedTuple):
     times: Floats  # (m,)
 
 
-def _sum_of(measured: Measured, parts: Sequence[Taken]) -> Floats:
+def sum_of(measured: Measured, parts: Sequence[Taken]) -> Floats:
     """Return what the parts add up to, by what was measured: (m,)."""
     return np.asarray(sum(_part_of(measured, part) for part in parts))
 
 
-def _std_of(measured: Measured, parts: Sequence[Taken]) -> Floats:
+def std_of(measured: Measured, parts: Sequence[Taken]) -> Floats:
     """Return the standard error that noise gives to what the parts add up to: (m,)."""
     variances = sum(
         one.times * other.times * measured.covariances(QueryPairs(one.rows, other.rows))
@@ -195,32 +196,83 @@ class SampleVariances(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SamplingErrors:
-    """The estimated sums of squared weights of all tables, and what they say of a sample."""
+class SampleErrors(ABC):
+    """What was measured for the error of a sample, and what it says of it."""
 
     weights: Measured  # the sums of weights, with noise
-    squares: Measured  # those of their squares, or of w (w - 1)
-    ratio: float  # of these to the weights, as public numbers have it
-    design_effect: float  # how many times the variance of Poisson sampling there is
     level: float  # of the intervals
-    design: SampleDesign | None = None
-    inclusion: bool = False  # whether squares are less the weights, which are inverse chances
     # the variances of blocks that were asked for, by position in the plan's workload
     _known: dict[int, SampleVariances] = field(init=False, default_factory=dict)
 
     def variances(self, block: Block, position: int | None) -> SampleVariances:
         """Return the variance of each answer of a block that the sample makes."""
-        if position is not None and position in self._known:
-            return self._known[position]
+        if position is None:
+            return self.of_block(block, position)
+        if position not in self._known:
+            self._known[position] = self.of_block(block, position)
+        return self._known[position]
+
+    @abstractmethod
+    def of_block(self, block: Block, position: int | None) -> SampleVariances:
+        """Work out the same."""
+
+    def columns(self, answers: TableAnswers, block: Block, position: int | None) -> SamplingColumns:
+        """Return the columns beside the answers of a block, (m,) each; nan where noise hides it."""
+        if answers.std_error is None or answers.half_width is None:
+            raise ValueError("answers without standard errors have no intervals")
+        variances = self.variances(block, position)
+        if answers.stated is not None:  # what public facts state is no estimate from a sample
+            variances = variances.times(np.where(answers.stated > 0, np.nan, 1.0))
+        ends = (answers.estimate - answers.half_width, answers.estimate + answers.half_width)
+        return self.together(variances, answers.estimate, answers.std_error, ends)
+
+    def together(
+        self,
+        variances: SampleVariances,
+        estimate: Floats,
+        std_error: Floats,
+        ends: tuple[Floats, Floats],
+    ) -> SamplingColumns:
+        """Return the columns of estimates, given what the sample varies and noise intervals.
+
+        An end is as far off as the noise's and the sample's are as sides of a right angle.
+        """
+        sampling, (low, high) = np.sqrt(variances.variance), ends
+        beyond = stdtrit(variances.degrees, (1 + self.level) / 2) * sampling
+        return SamplingColumns(
+            sampling,
+            np.hypot(std_error, sampling),
+            estimate - np.hypot(estimate - low, beyond),
+            estimate + np.hypot(high - estimate, beyond),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingErrors(SampleErrors):
+    """The estimated sums of squared weights of all tables, and what they say of a sample."""
+
+    squares: Measured  # those of their squares, or of w (w - 1)
+    ratio: float  # of these to the weights, as public numbers have it
+    design_effect: float  # how many times the variance of Poisson sampling there is
+    design: SampleDesign | None = None
+    inclusion: bool = False  # whether squares are less the weights, which are inverse chances
+
+    def of_block(self, block: Block, position: int | None) -> SampleVariances:
+        """Return the variance of each answer of a block that the sample makes."""
         known, noise = self._of_squares(block, position)
         squared, every = of_squared_values(block), np.arange(block.queries)
         places = (position, position if squared is block else None)
         rows = map(QueryRows, (block, squared), (every, every), places)
         values, squares = ([Taken(each, np.ones(len(every)))] for each in rows)
-        found = self._by_design(known, noise, values, squares)
-        if position is not None:
-            self._known[position] = found
-        return found
+        return self._by_design(known, noise, values, squares)
+
+    def merged_variances(
+        self, block: Block, position: int | None, merged: Callable[[Floats], Floats], std: Floats
+    ) -> SampleVariances:
+        """Return those of sums of answers of a block, to which the design has nothing to say."""
+        noise = self.squares.noise_std / self.weights.noise_std * std
+        sums = np.array([*map(merged, self.sums(block, position))])
+        return SampleVariances.poisson(self.known(sums, noise))
 
     def _of_squares(self, block: Block, position: int | None) -> tuple[Floats, Floats]:
         """Return the variances of Poisson sampling, and the noise in the sums of squares."""
@@ -290,7 +342,7 @@ class SamplingErrors:
         parts = np.array([[_part_of(each, one) for each in both] for one in squares])
         total = parts.sum(axis=0)
         certain = np.abs(total) <= 1e-9 * np.abs(parts).sum(axis=0)  # of a row over itself
-        noise = _std_of(self.squares, squares)
+        noise = std_of(self.squares, squares)
         found = self._by_design(self.known(total, noise), noise, values, squares, over=over)
         return found._replace(variance=np.where(certain[0], 0.0, found.variance))
 
@@ -367,10 +419,10 @@ class SamplingErrors:
         """
         inside = [design.within(part, row, stratum, cluster) for part in values]
         if over is not None:
-            share = _sum_of(self.weights, [design.within(over, row, stratum, cluster)])
-            share = share / _sum_of(self.weights, [over])[row]
+            share = sum_of(self.weights, [design.within(over, row, stratum, cluster)])
+            share = share / sum_of(self.weights, [over])[row]
             inside += [_some(part, row, -share) for part in values]
-        return _sum_of(self.weights, inside), _std_of(self.weights, inside)
+        return sum_of(self.weights, inside), std_of(self.weights, inside)
 
     def _less_strata(
         self,
@@ -393,9 +445,9 @@ class SamplingErrors:
         if self.inclusion:
             rest = 1 - 1 / np.maximum(mean, 1.0)
         z, std = self._parts(design, values, over, row, stratum, None)
-        sums = [_sum_of(each, of_squares) for each in (self.squares, self.weights)]
+        sums = [sum_of(each, of_squares) for each in (self.squares, self.weights)]
         taken = rest * (z**2 - std**2)
-        doubt = _std_of(self.squares, of_squares) + rest * std * np.sqrt(4 * z**2 + 5 * std**2)
+        doubt = std_of(self.squares, of_squares) + rest * std * np.sqrt(4 * z**2 + 5 * std**2)
         expected = drawn * ratio * sums[1] - taken
 
         def by_row(of_pairs: Floats) -> Floats:
@@ -446,36 +498,6 @@ class SamplingErrors:
         squares, weights = sums
         told = (self.ratio * weights >= LEAST * noise) & (squares > 0)
         return np.where(told, self.design_effect * squares, np.nan)
-
-    def columns(self, answers: TableAnswers, block: Block, position: int | None) -> SamplingColumns:
-        """Return the columns beside the answers of a block, (m,) each; nan where noise hides it."""
-        if answers.std_error is None or answers.half_width is None:
-            raise ValueError("answers without standard errors have no intervals")
-        variances = self.variances(block, position)
-        if answers.stated is not None:  # what public facts state is no estimate from a sample
-            variances = variances.times(np.where(answers.stated > 0, np.nan, 1.0))
-        ends = (answers.estimate - answers.half_width, answers.estimate + answers.half_width)
-        return self.together(variances, answers.estimate, answers.std_error, ends)
-
-    def together(
-        self,
-        variances: SampleVariances,
-        estimate: Floats,
-        std_error: Floats,
-        ends: tuple[Floats, Floats],
-    ) -> SamplingColumns:
-        """Return the columns of estimates, given what the sample varies and noise intervals.
-
-        An end is as far off as the noise's and the sample's are as sides of a right angle.
-        """
-        sampling, (low, high) = np.sqrt(variances.variance), ends
-        beyond = stdtrit(variances.degrees, (1 + self.level) / 2) * sampling
-        return SamplingColumns(
-            sampling,
-            np.hypot(std_error, sampling),
-            estimate - np.hypot(estimate - low, beyond),
-            estimate + np.hypot(high - estimate, beyond),
-        )
 
 
 def _each(classes: Ints, size: int) -> Factor:

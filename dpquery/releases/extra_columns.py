@@ -6,9 +6,9 @@ from importlib.metadata import version
 
 from dpquery.reconstruction import graphical_model
 from dpquery.reconstruction.columns import ColumnName, ExtraColumn
-from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest
+from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, WeightFacts
 from dpquery.releases.manifest_facts import AdaptiveFacts
-from dpquery.releases.words import count, figure
+from dpquery.releases.words import count, figure, one_line
 
 READING = """\
 The extra columns are made from the noisy answers alone and take no budget. They are biased: in
@@ -17,8 +17,8 @@ small cells they tend to err less than `estimate`, in sums of many cells they ca
 column."""
 
 SAMPLING = {
-    "sampling_std": "standard error of the sample; empty where the sum of squared weights that it "
-    "needs is not measured, or hidden by noise",
+    "sampling_std": "standard error of the sample; empty where {told_by} not measured, or "
+    "hidden by noise",
     "total_std": "standard error of sample and noise together; empty likewise",
     "total_low": "lower end of the interval of both; empty likewise",
     "total_high": "upper end of the interval of both; empty likewise",
@@ -32,6 +32,15 @@ effect). {design}If weights are as the spec's `total` and `effective` say, the n
 moves it by a sixth of itself at most, as a standard deviation. Weights that were cut off, and \
 records that are missing otherwise than by chance, are in no interval. `std_error`, `ci_low`, \
 `ci_high`, `rel_error` and `flag` are of the noise alone."""
+READING_REPLICATES = """\
+`sampling_std` is estimated from {copies} replicate weights (`{first}` and so on): how far the \
+answer by each is from `estimate`, squared and added up, times {factor:.6g}, less what noise adds. \
+These differences were measured with noise of their own for a tenth of the guarantee. It is told \
+where it is three standard errors of that noise or more, and is rather too large just above; \
+intervals are by Student's t with {degrees} degrees of freedom, and fewer for noise. A record's \
+differences were scaled down to {at_most:.6g} where they were longer together. Weights that were \
+cut off, and records that are missing otherwise than by chance, are in no interval. `std_error`, \
+`ci_low`, `ci_high`, `rel_error` and `flag` are of the noise alone."""
 READING_STRATA = """\
 What the declared strata, the values of `{strata}`, make it less is taken off as far as noise lets \
 it be known; elsewhere{without} it is too large. """
@@ -84,16 +93,23 @@ def with_sampling(
     declared strata or clusters tell nothing.
     """
     weight = manifest.privacy.weight
-    if weight is None or not manifest.measures_squares:
+    if weight is None or not manifest.tells_sample:
         return manifest
     weight = replace(weight, without_design=tuple(without_design))
     manifest = replace(manifest, privacy=replace(manifest.privacy, weight=weight))
     empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
+    reasons_of = {"sampling_std": empty}
     columns = (
-        ColumnFacts(name, name, words, empty if name == "sampling_std" else ())
+        ColumnFacts(name, name, words.format(told_by=told_by(weight)), reasons_of.get(name, ()))
         for name, words in SAMPLING.items()
     )
     return replace(manifest, extra=(*manifest.extra, *columns))
+
+
+def told_by(weight: WeightFacts) -> str:
+    """Return what the error of a sample is made of, as the subject of a clause."""
+    squares = "the sum of squared weights that it needs is"
+    return squares if weight.replicates is None else "the differences of replicate weights are"
 
 
 def _biased(manifest: Manifest) -> list[ColumnFacts]:
@@ -126,6 +142,11 @@ def extra_lines(manifest: Manifest) -> list[str]:
 def reading_sample(manifest: Manifest) -> str:
     """Return what the error of a sample is made of; nothing where none is told."""
     weight = manifest.privacy.weight
+    if weight is not None and (of := weight.replicates) is not None:
+        names = {"copies": len(of.columns), "first": one_line(of.columns[0])}
+        return READING_REPLICATES.format(
+            **names, factor=of.factor, degrees=of.degrees, at_most=of.at_most
+        )
     if weight is None or weight.design_effect is None:
         return ""
     chance = "chance of one over its weight" if weight.inclusion else "small chance"

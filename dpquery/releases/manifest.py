@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -81,6 +81,16 @@ class DatasetFacts:
 
 
 @dataclass(frozen=True)
+class ReplicateFacts:
+    """The replicate weights that tell the error of the sample."""
+
+    columns: tuple[str, ...]
+    factor: FigureAboveZero  # of the sum of squared differences
+    at_most: FigureAboveZero  # how long a record's differences are together, at most
+    degrees: Count  # of freedom of their variances
+
+
+@dataclass(frozen=True)
 class WeightFacts:
     """What a record counts as: a number in a column."""
 
@@ -100,6 +110,12 @@ class WeightFacts:
     # unless these are far apart
     total: Annotated[Count | None, UNWRITTEN] = None
     noisy_total: Annotated[float | None, UNWRITTEN] = None
+    replicates: Annotated[ReplicateFacts | None, UNWRITTEN] = None
+
+    @property
+    def tells_sample(self) -> bool:
+        """Whether what tells the error of the sample is measured too."""
+        return self.design_effect is not None or self.replicates is not None
 
     @property
     def clause(self) -> str:
@@ -119,7 +135,7 @@ class WeightFacts:
         if self.total is None or self.noisy_total is None:
             return ""
         cut = "`at_most` cuts off much, which no interval or verdict takes in, or "
-        sampling = ", and `sampling_std` is wrong" * (self.design_effect is not None)
+        sampling = ", and `sampling_std` is wrong" * self.tells_sample
         return (
             f"warning: weights add up to about {self.noisy_total:,.0f} by the noisy answers, and "
             f"`total` says {self.total:,}: {cut * (self.noisy_total < self.total)}`total` is not "
@@ -188,7 +204,7 @@ class GuaranteeFacts:
 
 @dataclass(frozen=True)
 class SquaresFacts:
-    """The noise on every measured sum of squared weights."""
+    """The noise on every measured sum beside those of weights."""
 
     scale: FigureAboveZero  # as of the weights
     shift: Annotated[int, Within(-WIDEST_SHIFT, WIDEST_SHIFT)]
@@ -207,6 +223,8 @@ class NoiseFacts:
     source: str = "OpenDP"  # what drew it; where that was not kept, there was OpenDP alone
     # of the same rows' sums of squared weights; left out of the file where they are not measured
     squares: Annotated[SquaresFacts | None, UNWRITTEN] = None
+    # the same of the sums of differences of replicate weights
+    replicates: Annotated[SquaresFacts | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)
@@ -354,10 +372,9 @@ class Manifest:
         return self.fitted is None
 
     @property
-    def measures_squares(self) -> bool:
+    def tells_sample(self) -> bool:
         """Whether answers have the error of the sample beside that of the noise."""
-        weight = self.privacy.weight
-        return weight is not None and weight.design_effect is not None
+        return self.privacy.weight is not None and self.privacy.weight.tells_sample
 
     @property
     def merged(self) -> bool:
@@ -442,10 +459,13 @@ def manifest_of(
 
 
 def _noise_facts(noise: CalibratedNoise, source: str) -> NoiseFacts:
-    squares = None
-    if (beside := noise.squares) is not None:
-        squares = SquaresFacts(beside.scale, beside.shift, str(beside.sensitivity))
-    return NoiseFacts(noise.scale, noise.shift, str(noise.sensitivity), source, squares)
+    facts = NoiseFacts(noise.scale, noise.shift, str(noise.sensitivity), source)
+    if (beside := noise.beside) is None:
+        return facts
+    of_beside = SquaresFacts(beside.scale, beside.shift, str(beside.sensitivity))
+    if beside.copies > 1:
+        return replace(facts, replicates=of_beside)
+    return replace(facts, squares=of_beside)
 
 
 def counted_facts(domain: Domain) -> CountedFacts:
@@ -476,6 +496,9 @@ def _privacy_facts(spec: Spec) -> PrivacyFacts:
             "" if place is None else spec.domain.attributes[place].name for place in places
         )
         weight = WeightFacts(given.name, *numbers, given.inclusion, strata, clusters)
+        if (of := given.replicates) is not None:
+            facts = ReplicateFacts(of.names, float(of.factor), float(of.at_most), of.degrees)
+            weight = replace(weight, replicates=facts)
     return PrivacyFacts(unit, privacy.person, privacy.max_rows, privacy.neighbours, keep, weight)
 
 

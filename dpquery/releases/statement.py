@@ -523,16 +523,18 @@ def _noise_words(manifest: Manifest) -> str:
     )
     pure = manifest.guarantee.kind == "pure"
     moved = f"{noise.sensitivity} (L1)" if pure else f"the square root of {noise.sensitivity} (L2)"
-    squared = noise.squares and (
-        f"Sums of squared weights were measured likewise, in steps of 2^{noise.squares.shift}, "
-        f"with noise of scale {noise.squares.scale:.6g} steps. "
+    beside = noise.squares or noise.replicates
+    what = "squared weights" if noise.squares else "differences of replicate weights"
+    likewise = beside and (
+        f"Sums of {what} were measured likewise, in steps of 2^{beside.shift}, "
+        f"with noise of scale {beside.scale:.6g} steps. "
     )
     return (
         f"{tables_made(manifest)} computed from noisy measurements alone "
         f'(strategy "{one_line(manifest.strategy.name)}"). To the exact whole-number answer of '
         f"each measurement,{taken} noise of the {manifest.guarantee.mechanism} distribution "
         f"of scale {noise.scale:.6g}{steps}{rounded} was added once; the sensitivity it hides is "
-        f"{moved}{steps}. {squared or ''}{_in_counts(manifest)}"
+        f"{moved}{steps}. {likewise or ''}{_in_counts(manifest)}"
         "The noise comes from "
         f"{one_line(noise.source)}, which draws it exactly, in whole numbers, {GENERATOR_WORDS}"
     )

@@ -176,6 +176,26 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class ReplicateWeights:
+    """Columns of replicate weights, whose differences from the weight tell the error of a sample.
+
+    A record adds them in whole steps of the weight's grid, and the squares of all of its own to
+    `at_most` squared.
+    """
+
+    names: tuple[str, ...]
+    factor: Fraction  # the variance is the sum of squared differences, times this
+    at_most: Fraction  # the most that a record's differences are long together
+    degrees: int  # of freedom, that the survey gives its variances
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns, of any numbers."""
+        every = Bins((-sys.float_info.max, sys.float_info.max))
+        return tuple(Column(name, every) for name in self.names)
+
+
+@dataclass(frozen=True)
 class RecordWeight:
     """What a record counts as: the number in a column, cut off at the top and put on a grid.
 
@@ -195,11 +215,25 @@ class RecordWeight:
     design_effect: Fraction | None = None
     inclusion: bool = False  # whether weights are one over the chances to be drawn
     drawn: Drawn | None = None  # from what the sample was: public
+    replicates: ReplicateWeights | None = None  # measured in place of squared weights
 
     @property
     def steps(self) -> int:
         """The most steps that one record adds."""
         return int(self.at_most / self.step)
+
+    @property
+    def difference_steps(self) -> int:
+        """The most steps that a record's differences of replicate weights are long together."""
+        return 0 if self.replicates is None else int(self.replicates.at_most / self.step)
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """What is measured over the same tables for the error of the sample, sum by sum."""
+        if self.replicates is not None:
+            numbers = range(1, len(self.replicates.names) + 1)
+            return tuple(f"replicate {k} less the weight" for k in numbers)
+        return ("squared weights",) * (self.design_effect is not None)
 
     @property
     def ratio_of_squares(self) -> float:
@@ -242,8 +276,18 @@ class Privacy:
         return Fraction(1) if self.weight is None else self.weight.step
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """What is measured over the same tables for the error of the sample, sum by sum."""
+        return () if self.weight is None else self.weight.beside
+
+    @property
+    def copies(self) -> int:
+        """How many times the tables are counted that only one limit is for: with replicates."""
+        return 1 + len(self.beside) if len(self.beside) > 1 else 1
+
+    @property
     def measures_squares(self) -> bool:
-        """Whether sums of squared weights are measured too, over the same tables."""
+        """Whether that is sums of squared weights."""
         return self.weight is not None and self.weight.design_effect is not None
 
 
@@ -489,8 +533,10 @@ class Spec:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns that are read of every record, that of persons apart."""
-        weight = self.privacy.weight
-        return (*self.domain.columns, *(() if weight is None else (weight.column,)))
+        if (weight := self.privacy.weight) is None:
+            return self.domain.columns
+        replicates = () if weight.replicates is None else weight.replicates.columns
+        return (*self.domain.columns, weight.column, *replicates)
 
     @property
     def remarks(self) -> list[str]:

@@ -210,6 +210,8 @@ LEFT_OUT = {
     "RecordWeight.effective": "for plans, and which errors of the sample are told",
     "RecordWeight.inclusion": "of what is made of noisy values",
     "RecordWeight.drawn": "as inclusion",
+    "ReplicateWeights.factor": "as inclusion",
+    "ReplicateWeights.degrees": "as inclusion",
     "Attribute.name": "an attribute is what its columns are, whatever the tables call it",
     "Categorical.labels": "as tables",
     "Categorical.levels": "what is asked by them is in the queries",
@@ -221,8 +223,9 @@ LEFT_OUT = {
     "Block.shape_of_domain": "follows from the classes",
     "CellClasses.shape_of_domain": "follows from the classes",
     "CalibratedNoise.change": "what the sensitivity is for",
+    "CalibratedNoise.copies": "as many as there are replicates",
     "CalibratedNoise.step": "that of the weight",
-    "CalibratedNoise.squares": "follows from the noise, and from what a weight says",
+    "CalibratedNoise.beside": "follows from the noise, and from what a weight says",
     "RapRounds.workload": "it is that of the compiled spec",
     "RapRounds.rows": "as of the dataset",
     "TableRounds.workload": "what it has a run measure is in the candidates",
@@ -256,7 +259,9 @@ CELL_CLASSES = CellClasses(SHAPE, (0, 1), np.arange(8) // 2)
 CLASS_BLOCK = CellClassBlock(CELL_CLASSES, product((4,), {0: Identity(4)}))
 DAYS = "  day: {date: {from: 2013-01-01, to: 2013-03-31, by: week, format: '%d.%m.%Y'}}\n"
 DAYS += "  pay: {bins: [0, 1], number: {thousands: '.', decimal: ','}}\n"
-WEIGHT = ", weight: {column: wt, at_most: 5, step: 0.5}"
+WEIGHT = ", weight: {column: wt, at_most: 5, step: 0.5, replicates: REPLICATES}".replace(
+    "REPLICATES", "{first: r1, count: 2, factor: 0.5, at_most: 3}"
+)
 WEIGHTED = PERSON.replace("keep: first}", "keep: first}" + WEIGHT)
 PARSED = parse(WEIGHTED.replace("workload:", DAYS + "workload:"), name="survey.yaml", files={})
 MEASURED = (WeightedBlock(7, BLOCK), WeightedBlock(1, BLOCK), WeightedBlock(1, CLASS_BLOCK))

@@ -59,7 +59,7 @@ def errors_of(weight=WEIGHT, *, sets=WHOLE, drawn=DRAWN, stds=EXACT, rng=None, i
         else SampleDesign(0, np.array(drawn))
     )
     ratio = (weight**2).sum() / weight.sum() - inclusion
-    return SamplingErrors(weights, squares, ratio, 1.5, 0.95, design, inclusion)
+    return SamplingErrors(weights, 0.95, squares, ratio, 1.5, design, inclusion)
 
 
 def of_design(z, weight=WEIGHT, rest=(1, 1, 1)):
@@ -558,7 +558,7 @@ def test_what_public_numbers_let_expect_says_which_sums_of_squares_are_told(effe
     weights, squares = (Measured(strategy, [], std) for std in (0.1, 1.0))
     for each, sums in ((weights, [6.02, 5.98, 6.2, 90.0]), (squares, [0.5, 9.0, -1.0, 91.5])):
         vars(each)["estimates"] = SimpleNamespace(answer=lambda *_, sums=sums: np.array(sums))
-    errors = SamplingErrors(weights, squares, 0.5, effect, 0.95)
+    errors = SamplingErrors(weights, 0.95, squares, 0.5, effect)
     variances = errors.variances(marginal((4,), (0,)), 0).variance
     assert np.allclose(variances, [effect * 0.5, np.nan, np.nan, effect * 91.5], equal_nan=True)
     estimate, ends = np.full(4, 50.0), (np.full(4, 40.0), np.full(4, 80.0))

@@ -24,7 +24,12 @@ from dpquery.measurement.counting import tables
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.tally import RecordTally
-from dpquery.measurement.noise.calibration import SQUARES, calibrated_noise, part_of, record_change
+from dpquery.measurement.noise.calibration import (
+    OF_SAMPLE,
+    calibrated_noise,
+    part_of,
+    record_change,
+)
 from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.plan_file.plan import plan_and_spec
@@ -195,8 +200,8 @@ def test_pure_noise_of_weights_and_of_their_squares_costs_what_both_cost():
     strategy = MarginalsStrategy("m", "laplace", (2, 3), {(0,): 7, (0, 1): 3})
     asked = guarantee("laplace", epsilon=Fraction(1), delta=Fraction(0))
     both = calibrated_noise(strategy, privacy=of_both, guarantee=asked)
-    one = calibrated_noise(strategy, privacy=of_one, guarantee=part_of(asked, 1 - SQUARES))
-    costs = [(of.guarantee.rho, of.guarantee.squared_mu) for of in (one, both.squares, both)]
+    one = calibrated_noise(strategy, privacy=of_one, guarantee=part_of(asked, 1 - OF_SAMPLE))
+    costs = [(of.guarantee.rho, of.guarantee.squared_mu) for of in (one, both.beside, both)]
     assert costs[2] == (costs[0][0] + costs[1][0], costs[0][1] + costs[1][1])
 
 

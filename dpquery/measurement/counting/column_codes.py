@@ -262,6 +262,17 @@ _WORD = r"(?s)^[!-*/:-~](?:.*[!-~])?$"
 _UNDECIDED = -2  # in place of a code
 
 
+def numbers_in(values: pa.Array, decimal: str) -> Floats:
+    """Return the float next to the number that each value writes, (n,); nan for none."""
+    of = _written_numbers(values, decimal) if _is_text(values) else _typed_numbers(values)
+    floats, read = of[0], partial(number, decimal=decimal)
+    if (rest := np.isnan(floats)).any():
+        texts = texts_of(values.filter(pa.array(rest)), decimal).to_pylist()
+        exact = (read(text.decode(errors="replace").strip()) for text in texts)
+        floats[rest] = [np.nan if value is None else nearest_float(value) for value in exact]
+    return np.where(np.isfinite(floats), floats, np.nan)
+
+
 class ColumnCodes:
     """The function from values of a column to their codes; it remembers a bounded number."""
 

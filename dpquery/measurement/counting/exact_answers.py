@@ -53,7 +53,7 @@ def exact_answers(
         measurement: integer weight times integer block.
         table: the true marginal over the block's attributes, int64.
         shift: from `grid_shift`; more where the table may hold more.
-        bits: of the most that the table may hold, less one.
+        bits: of the most that the table may hold, whatever the sign, less one.
 
     Returns:
         (m,) int64, every entry below 2^62 in size.
@@ -61,7 +61,8 @@ def exact_answers(
     Raises:
         DataError: the table holds 2^36 records or more.
     """
-    if table.size and int(table.sum()) >= 1 << bits:
+    signed = table.size and table.min() < 0
+    if table.size and int((np.abs(table) if signed else table).sum()) >= 1 << bits:
         raise DataError(
             f"the data file holds more than 2^{RECORD_BITS} records, or steps of weights; split "
             "it, or declare a larger `step`"

@@ -28,15 +28,19 @@ _FEW = 64  # numbers that are summed at once: with fewer, most of the time goes 
 _LISTED = 12  # attributes of a table whose subsets are all looked up
 
 
-def homes_of(subsets: Sequence[Subset], shape: Sequence[int]) -> dict[Subset, Subset]:
+def homes_of(
+    subsets: Sequence[Subset], shape: Sequence[int], *, copies: int = 1
+) -> dict[Subset, Subset]:
     """Return, for every subset, the largest of them around it, whose table it is summed from.
+
+    Copies are how many such tables there are of each.
 
     What was found last is kept: a release checks sizes before it is charged, and counts afterwards.
 
     Raises:
         UnsupportedWorkloadError: these tables are too large in all.
     """
-    return _homes_of(tuple(subsets), tuple(shape), MAX_COUNTED_CELLS)
+    return _homes_of(tuple(subsets), tuple(shape), MAX_COUNTED_CELLS // copies)
 
 
 @lru_cache(maxsize=1)
@@ -187,7 +191,8 @@ _Codes = NDArray[np.int32]
 class TableCounts:
     """The counts of the tables over some subsets of attributes, or the sums of weights in them.
 
-    Where the sums of their squares are wanted too, these are a second part of all cells.
+    Where the sums of their squares are wanted too, these are a second part of all cells, and so
+    are those of each difference of a replicate weight.
 
     Attributes:
         homes: the tables that are counted, each a subset of attributes.
@@ -200,17 +205,19 @@ class TableCounts:
         *,
         weight: int | None = None,
         squares: bool = False,
+        differences: Sequence[int] = (),
     ) -> None:
         """Choose the tables to count.
 
         Rows add to their cells what the codes of the attribute `weight` say, or 1 each if that is
-        None.
+        None. The middle code of an attribute of differences says that a row adds none of it.
 
         Raises:
             UnsupportedWorkloadError: they are too large together.
         """
         self._subsets, self._shape = tuple(subsets), tuple(shape)
-        self._home_of = homes_of(subsets, shape)
+        parts = 1 + squares + len(differences)
+        self._home_of = homes_of(subsets, shape, copies=parts if differences else 1)
         self.homes = sorted(set(self._home_of.values()))
         sizes = [count_of_cells(home, shape) for home in self.homes]
         ends = np.cumsum(sizes).tolist()
@@ -219,11 +226,11 @@ class TableCounts:
             for home, size, end in zip(self.homes, sizes, ends, strict=True)
         }
         self._powers = (1, 2) if squares else (1,)
-        dtype = np.uint32 if sum(sizes) >= WIDE_CELLS and not squares else np.int64
-        self._cells: NDArray[np.integer] = np.zeros((len(self._powers), sum(sizes)), dtype)
+        dtype = np.uint32 if sum(sizes) >= WIDE_CELLS and parts == 1 else np.int64
+        self._cells: NDArray[np.integer] = np.zeros((parts, sum(sizes)), dtype)
         self._groups = counted_together(self.homes, shape)
-        self._weight = weight
-        weights = () if weight is None else (weight,)
+        self._weight, self._differences = weight, tuple(differences)
+        weights = self._differences if weight is None else (weight, *differences)
         used = sorted({i for home in (*self.homes, weights) for i in home})
         self._dtypes = {i: np.min_scalar_type(max(0, shape[i] - 1)) for i in used}
         self._held: list[dict[int, NDArray[np.integer]]] = []
@@ -265,7 +272,7 @@ class TableCounts:
     def marginals(self) -> MutableMapping[Subset, Ints]:
         """Return the table of each subset, summed from that which it was counted in.
 
-        With squares a first axis has two codes: for the weights, and for their squares.
+        With more parts a first axis has a code for each: the weights, and then what is beside.
         """
         self._count_held()
         below: dict[Subset, list[Subset]] = {}
@@ -294,6 +301,7 @@ class TableCounts:
             self._widen()
         counter = _CellNumbers(codes, self._shape, rows)
         added = [None if weights is None else weights**power for power in self._powers]
+        added += [codes.pop(i).astype(np.int64) - self._shape[i] // 2 for i in self._differences]
         for group, homes in self._groups:
             places = counter.of(group)
             for cells, of_rows in zip(self._cells, added, strict=True):

@@ -60,9 +60,9 @@ def check_header(data: Data, spec: Spec) -> None:
         check_kinds(source.check(_declared(spec)), spec.columns, where=source.name)
 
 
-def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int]) -> None:
-    """Check that the tables of some subsets can be counted; UnsupportedWorkloadError if not."""
-    homes_of(subsets, shape)
+def check_table_sizes(subsets: Sequence[Subset], shape: Sequence[int], copies: int = 1) -> None:
+    """Check that so many tables of each subset can be counted; UnsupportedWorkloadError if not."""
+    homes_of(subsets, shape, copies=copies)
 
 
 def tabulate(

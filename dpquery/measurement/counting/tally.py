@@ -10,14 +10,15 @@ from functools import partial
 
 import numpy as np
 
-from dpquery.arrays import Bits, Bools, Ints
+from dpquery.arrays import Bits, Bools, Floats, Ints
 from dpquery.limits import MAX_STATE_BYTES
-from dpquery.measurement.counting.column_codes import ColumnCodes
+from dpquery.measurement.counting.column_codes import ColumnCodes, numbers_in
+from dpquery.measurement.counting.differences import difference_steps
 from dpquery.measurement.counting.persons import ExpandedSecret, KeptRows, PersonKeys
 from dpquery.measurement.counting.sources import Piece, StoredValues
 from dpquery.measurement.counting.tables import PackedCodes, TableCounts
 from dpquery.spec.columns import Attribute, Column
-from dpquery.spec.spec import Spec
+from dpquery.spec.spec import RecordWeight, Spec
 from dpquery.strategy.algebra.subsets import Subset
 
 Counts = Callable[[], None]
@@ -45,9 +46,8 @@ class RecordTally:
         self.spec = spec
         self._shape = tuple(int(class_of.max()) + 1 for class_of in classes)
         self._classes, self._attributes = tuple(classes), spec.domain.attributes
-        # A weight is read, held and left out as if it were one attribute more, of as many classes
-        # as there are steps: what a record adds is the class of its code.
         self._weight = None if spec.privacy.weight is None else len(self._shape)
+        self._differences = range(0)
         for subset in subsets:
             if list(subset) != sorted(set(subset)) or not set(subset) <= set(
                 range(len(self._shape))
@@ -55,23 +55,25 @@ class RecordTally:
                 raise ValueError(f"{subset} is not an increasing tuple of attribute indices")
         used = {i for subset in subsets for i in subset}
         if spec.privacy.weight is not None:
-            column, steps = spec.privacy.weight.column, spec.privacy.steps
-            self._attributes += (Attribute(column.name, (column,)),)
-            self._classes += (np.append(np.arange(1, steps + 1), 0),)
-            self._shape += (steps + 1,)
-            used.add(len(self._shape) - 1)
+            used |= self._add_weight(spec.privacy.weight)
         self._counts = TableCounts(
-            subsets, self._shape, weight=self._weight, squares=spec.privacy.measures_squares
+            subsets,
+            self._shape,
+            weight=self._weight,
+            squares=spec.privacy.measures_squares,
+            differences=self._differences,
         )
         self._needed = [
             i
             for i, attribute in enumerate(self._attributes)
+            if i not in self._differences
             if attribute.in_data
             and (i in used or any(column.drops for column in attribute.columns))
         ]
         declared = [c for i in self._needed for c in self._attributes[i].columns]
         self._codes_of = {c.name: ColumnCodes(c, spec.file.decimal) for c in declared}
         self._numbered = [i for i in used if not self._attributes[i].in_data]
+        declared += [self._attributes[i].columns[0] for i in self._differences]
         # Where no column decides anything, one is read all the same: its records are counted.
         self.names = [c.name for c in declared] or [spec.domain.attributes[0].columns[0].name]
         if spec.privacy.person is not None:
@@ -91,6 +93,24 @@ class RecordTally:
                 random_bytes=of_rows,
             )
         self._closed = any(column.drops for column in spec.domain.columns)
+
+    def _add_weight(self, weight: RecordWeight) -> set[int]:
+        """Take a weight for one attribute more, and differences of replicates for others; which.
+
+        They are read, held and left out alike. What a record adds is the class of its code; of
+        differences less the middle one, which a malformed line has: that is the last of `_classes`.
+        """
+        steps = weight.steps
+        self._attributes += (Attribute(weight.name, (weight.column,)),)
+        self._classes += (np.append(np.arange(1, steps + 1), 0),)
+        self._shape += (steps + 1,)
+        columns = () if weight.replicates is None else weight.replicates.columns
+        middle, first = weight.difference_steps, len(self._shape)
+        self._differences = range(first, first + len(columns))
+        self._attributes += tuple(Attribute(column.name, (column,)) for column in columns)
+        self._classes += (np.array([middle]),) * len(columns)
+        self._shape += (2 * middle + 1,) * len(columns)
+        return {first - 1, *self._differences}
 
     def add(self, texts: Sequence[StoredValues], malformed: int) -> None:
         """Count the records of one chunk; `texts` in the order of `names`."""
@@ -169,7 +189,27 @@ class RecordTally:
         """Return the classes of the needed attributes, and which records are inside all of them."""
         by_name = dict(zip(self.names, texts, strict=True))
         inside = np.ones(sum(index.size for _, index in texts[0]), np.bool_)
-        return {i: self._attribute_codes(i, by_name, inside) for i in self._needed}, inside
+        codes = {i: self._attribute_codes(i, by_name, inside) for i in self._needed}
+        if self._weight is not None and self._differences:
+            codes |= self._codes_of_differences(by_name, inside & (codes[self._weight] > 0))
+        return codes, inside
+
+    def _codes_of_differences(
+        self, texts: Mapping[str, StoredValues], weighed: Bools
+    ) -> dict[int, Ints]:
+        """Return the codes of differences of replicate weights, those of 0 where not weighed."""
+        if (weight := self.spec.privacy.weight) is None:
+            raise ValueError("records without weights")
+        columns = [weight.name, *(self._attributes[i].name for i in self._differences)]
+        numbers = np.array([self._numbers_in(texts[name]) for name in columns])[:, weighed]
+        codes = np.full((len(self._differences), len(weighed)), weight.difference_steps)
+        codes[:, weighed] += difference_steps(numbers[0], numbers[1:], weight)
+        return dict(zip(self._differences, codes, strict=True))
+
+    def _numbers_in(self, texts: StoredValues) -> Floats:
+        decimal = self.spec.file.decimal
+        parts = [numbers_in(values, decimal)[places] for values, places in texts]
+        return np.concatenate([np.zeros(0), *parts])
 
     def _attribute_codes(self, i: int, texts: Mapping[str, StoredValues], inside: Bools) -> Ints:
         """Return the classes of an attribute's codes; clear records without a code in `inside`."""

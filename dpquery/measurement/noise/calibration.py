@@ -28,7 +28,8 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 
-from dpquery.exceptions import SpecError
+from dpquery.exceptions import SpecError, UnsupportedWorkloadError
+from dpquery.limits import MAX_COUNTED_CELLS
 from dpquery.measurement.accounting import Guarantee, noise_scale
 from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
@@ -112,18 +113,20 @@ class CalibratedNoise:
     # what a record does between neighbours, which the sensitivity is for
     change: RecordChange = "enters"
     step: Fraction = Fraction(1)  # what 1 in the exact tables is worth in answers
-    # the noise on the same rows of the sums of squared weights, where they are measured too
-    squares: "CalibratedNoise | None" = None
+    # the noise on the same rows of the sums of squared weights, or of differences of replicate
+    # weights, where they are measured too: of one law, and calibrated to all copies together
+    beside: "CalibratedNoise | None" = None
+    copies: int = 1  # how many sums it is on, one for each replicate
 
     @property
     def all(self) -> tuple["CalibratedNoise", ...]:
-        """It, and that of the squares."""
-        return (self,) if self.squares is None else (self, self.squares)
+        """It, and that of each copy of what is measured beside."""
+        return (self,) if self.beside is None else (self, *[self.beside] * self.beside.copies)
 
     @property
     def own(self) -> Guarantee:
-        """What the rows themselves are private by: the guarantee less what squares take of it."""
-        return self.guarantee if self.squares is None else part_of(self.guarantee, 1 - SQUARES)
+        """What the rows themselves are private by: the guarantee less what others take of it."""
+        return self.guarantee if self.beside is None else part_of(self.guarantee, 1 - OF_SAMPLE)
 
     @property
     def noise_std(self) -> float:
@@ -131,8 +134,8 @@ class CalibratedNoise:
         return self.guarantee.law.std(self.scale) * 2.0**self.shift * float(self.step)
 
 
-SQUARES = Fraction(1, 10)
-"""The part of a guarantee that sums of squared weights are measured by."""
+OF_SAMPLE = Fraction(1, 10)
+"""The part of a guarantee that is for what tells the error of a sample, beside the weights."""
 
 
 def part_of(guarantee: Guarantee, share: Fraction) -> Guarantee:
@@ -141,8 +144,8 @@ def part_of(guarantee: Guarantee, share: Fraction) -> Guarantee:
 
 
 def share_of_counts(privacy: Privacy) -> Fraction:
-    """Return the share of a guarantee that is left to all but squared weights."""
-    return 1 - SQUARES if privacy.measures_squares else Fraction(1)
+    """Return the share of a guarantee that is left to all but the error of a sample."""
+    return 1 - OF_SAMPLE if privacy.beside else Fraction(1)
 
 
 def record_change(spec: Spec) -> RecordChange:
@@ -192,28 +195,29 @@ class Calibration:
     change: RecordChange  # what each of them does
     steps: int = 1  # the most that one of them adds to its cell
     step: Fraction = Fraction(1)  # what 1 in a cell is worth in answers
-    # the same for the sums of squared weights, where they are measured too
-    squares: "Calibration | None" = None
+    # the same for the sums of squared weights, or differences of replicates, if measured too
+    beside: "Calibration | None" = None
+    copies: int = 1  # sums over the same cells, in which `steps` bounds the L2 norm of a record
 
     def noise_for(self, guarantee: Guarantee) -> CalibratedNoise:
         """Return the noise that meets a guarantee, with what it costs in other currencies.
 
-        Privacy: where sums of squared weights are measured too, both have independent noise that
-        meets a part of the guarantee each, and the parts add up to it, as what they cost does.
+        Privacy: where more is measured beside the weights, both have independent noise that meets
+        a part of the guarantee each, and the parts add up to it, as what they cost does.
 
         Raises:
             SpecError: the noise would be too fine or too coarse for the grid.
         """
-        if self.squares is not None:
-            alone = replace(self, squares=None).noise_for(part_of(guarantee, 1 - SQUARES))
-            beside = self.squares.noise_for(part_of(guarantee, SQUARES))
+        if self.beside is not None:
+            alone = replace(self, beside=None).noise_for(part_of(guarantee, 1 - OF_SAMPLE))
+            beside = self.beside.noise_for(part_of(guarantee, OF_SAMPLE))
             if guarantee.kind == "pure":
                 costs = [(of.rho, of.squared_mu) for of in (alone.guarantee, beside.guarantee)]
                 rho, squared_mu = (
                     sum(map(Fraction, each), Fraction(0)) for each in zip(*costs, strict=True)
                 )
                 guarantee = replace(guarantee, rho=rho, squared_mu=squared_mu)
-            return replace(alone, guarantee=guarantee, squares=beside)
+            return replace(alone, guarantee=guarantee, beside=beside)
         scale = noise_scale(guarantee, self.sensitivity)
         if not 1 <= scale < LARGEST_SCALE:
             # Refused here, from public inputs, and not by the draw, which comes after the charge.
@@ -229,7 +233,7 @@ class Calibration:
                 squared_mu=laplace_squared_mu(self._together.squared, scale=scale),
             )
         exact = (guarantee, self.shift, self.sensitivity, scale)
-        return CalibratedNoise(*exact, self.change, self.step)
+        return CalibratedNoise(*exact, self.change, self.step, copies=self.copies)
 
     @cached_property
     def sensitivity(self) -> int:
@@ -270,7 +274,7 @@ class Calibration:
 
     def _support(self, measurements: Sequence[WeightedBlock]) -> int:
         """Return how many rows a record moves, which counts only where answers are floored."""
-        return column_support(measurements, self.change) if self.shift else 0
+        return self.copies * column_support(measurements, self.change) if self.shift else 0
 
     def _moves(self, total: int, squared: int, support: int) -> Moves:
         return Moves(
@@ -282,9 +286,11 @@ class Calibration:
 
         Privacy: several records cost most where they all do the same, since the cost is convex in
         the moves. So is it in the weights before and after, each from 0 to `steps`: a record costs
-        most where each of the two is one or the other ([MATH] 11).
+        most where each of the two is one or the other ([MATH] 11). Copies move together: of a
+        record that adds d, L2 norm `steps`, to column c of each it is the norm of c times that of
+        d, and the L1 norm of n copies is at most the root of n times the L2 norm.
         """
-        exact *= self.steps if laplace else self.steps**2
+        exact *= self.steps * (math.isqrt(self.copies - 1) + 1) if laplace else self.steps**2
         moved = _on_grid(exact, support, self.shift, laplace) if self.shift else exact
         return moved * (self.records if laplace else self.records**2)
 
@@ -315,6 +321,23 @@ def calibration(
         counts = Calibration(
             measurements, strategy.noise, shift, records, change, privacy.steps, privacy.step
         )
+        if privacy.weight is not None and privacy.weight.replicates is not None:
+            # Differences have any sign: a record may be replaced by one that adds the opposite to
+            # the same cell, which is as far as a removal and an addition go.
+            rows = sum(one.block.queries for one in measurements) * privacy.copies
+            if rows > MAX_COUNTED_CELLS:
+                raise UnsupportedWorkloadError(
+                    f"{rows:,} sums would be measured with all replicate weights, and the limit is "
+                    f"{MAX_COUNTED_CELLS:,}; ask for fewer tables, or leave `replicates` out"
+                )
+            differences = replace(
+                counts,
+                records=privacy.max_rows * (2 if privacy.neighbours == "replace" else 1),
+                change="enters",
+                steps=privacy.weight.difference_steps,
+                copies=len(privacy.beside),
+            )
+            return replace(counts, beside=differences)
         if not privacy.measures_squares:
             return counts
         # A record adds steps^2 at most, and all together steps times what their weights add up to.
@@ -324,9 +347,10 @@ def calibration(
             steps=privacy.steps**2,
             step=privacy.step**2,
         )
-        return replace(counts, squares=squares)
+        return replace(counts, beside=squares)
 
-    asked = (records, change, privacy.steps, privacy.step, privacy.measures_squares)
+    differences = 0 if privacy.weight is None else privacy.weight.difference_steps
+    asked = (records, change, privacy.steps, privacy.step, privacy.beside, differences)
     return strategy.once(asked, worked_out)
 
 

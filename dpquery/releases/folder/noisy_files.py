@@ -56,7 +56,7 @@ class MeasurementLabel:
 def measurement_labels(spec: Spec, strategy: Strategy) -> tuple[MeasurementLabel, ...]:
     """Return the measurements that the noisy values of a strategy belong to, in their order."""
     names = [attribute.name for attribute in spec.domain.attributes]
-    counted = ("", " (squared weights)") if spec.privacy.measures_squares else ("",)
+    counted = ("", *(f" ({what})" for what in spec.privacy.beside))
     return tuple(
         MeasurementLabel(
             " x ".join(names[i] for i in measurement.block.attributes) + what,

@@ -105,7 +105,7 @@ def code_book(
     rows_of_files += [(f"`{n}`", "", shows) for n, shows in FILE_WORDS.items() if n in files]
     content += [Heading("Files"), TextTable(("File", "Rows", "Shows"), tuple(rows_of_files))]
     if any(NOISE_SUFFIX in name for name in files):
-        words = f"{NOISE_WORDS}{WITHOUT_SAMPLE if manifest.measures_squares else ''}"
+        words = f"{NOISE_WORDS}{WITHOUT_SAMPLE if manifest.tells_sample else ''}"
         content.append(Paragraph(words))
     for table in tables:
         content += _table_content(table)
@@ -116,7 +116,7 @@ def _reading(manifest: Manifest) -> str:
     errors = "The numbers have no error bars: how far they are off depends on the records"
     if manifest.error_bars:
         errors = "Numbers have a standard error and an interval beside them, of the noise alone"
-    if manifest.measures_squares:
+    if manifest.tells_sample:
         errors += "; `total_std`, `total_low` and `total_high` take in the sample, where filled in"
     return (
         "The numbers are noisy on purpose, to protect whom they count. "

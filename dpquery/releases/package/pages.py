@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dpquery.releases.extra_columns import reading_sample
+from dpquery.releases.extra_columns import reading_sample, told_by
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import over_units, roundings, units_counted
 from dpquery.releases.package.tables import PackagedTable
@@ -299,12 +299,13 @@ def _accuracy(manifest: Manifest) -> str:
 
 
 def _sampling(manifest: Manifest) -> str:
-    if words := reading_sample(manifest):
+    weight = manifest.privacy.weight
+    if weight is not None and (words := reading_sample(manifest)):
         return (
-            "All but quantiles have it beside them, in `sampling_std`, which is empty where the "
-            f"sum of squared weights that it needs is not measured, or hidden by noise. {words}"
+            "All but quantiles have it beside them, in `sampling_std`, which is empty where "
+            f"{told_by(weight)} not measured, or hidden by noise. {words}"
         )
-    if manifest.privacy.weight is not None:
+    if weight is not None:
         return "Records have weights, as those of a sample; no error in the tables is of sampling."
     return (
         "None by the noise: intervals in the tables are of the noise and no sampling intervals. "

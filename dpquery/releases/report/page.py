@@ -389,7 +389,7 @@ def _reading(report: Report, marks: Collection[str]) -> str:
             "Answers below zero are noise around small ones.",
             "Intervals that are drawn or listed are of sample and noise where the release has the "
             "error of the sample, else of noise; other figures, flags and verdicts are of noise."
-            * report.manifest.measures_squares,
+            * report.manifest.tells_sample,
             "An item whose answers are of several levels is judged at each of them. What is drawn "
             "for many is chosen by noisy values, so chance has a part in it.",
         ]

@@ -212,6 +212,27 @@ class ClusterFields(Fields, what="clusters"):
         "That of the strata from which clusters were drawn; all are one unless given.", "stratum")
 
 
+class ReplicateFields(Fields, what="replicates"):
+    """Columns of replicate weights, which tell the sample's error."""
+
+    first = Field(TextForm("the first column of replicate weights"),
+        "The first column; the others end in the next numbers.",
+        "pwgtp1")
+    count = Field(Whole("the number of replicate weights", low=2, high=1000,
+            refusal="count is {value}; expected 2 to 1,000 columns of replicate weights"),
+        "How many there are.", "80")
+    factor = Field(Decimal("the factor of replicate weights", above=0, high=1000,
+            refusal="factor is {given}; expected a number above 0, up to 1000"),
+        "What squared differences are multiplied by: 0.05 in the ACS, 1 / count in BRR, "
+        "(n - 1) / n in a jackknife.", "0.05")
+    at_most = Field(Decimal("the longest differences", low=_LEAST_WEIGHT, high=10**9,
+            refusal=f"at_most{_WEIGHT}900"),
+        "The longest that a record's differences are: the root of their sum of squares.", "900")
+    degrees = optional(Whole("degrees of freedom", low=1, high=10**6,
+            refusal="degrees is {value}; expected 1 to 1,000,000"),
+        "Degrees of freedom; count - 1 unless given.", "40")
+
+
 class WeightFields(Fields, what="weight"):
     """What a record counts as: a number in a column, cut off at the top and put on a grid."""
 
@@ -250,6 +271,11 @@ class WeightFields(Fields, what="weight"):
         "The clusters of the sample, whose totals tell its error; `design_effect` is for where "
         "they are not measured.", "{of: psu, within: stratum}").without("strata",
         "clusters make all of the error; leave `strata` out, and name them under `within`")
+    replicates = optional(ReplicateFields,
+        "Replicate weights, in place of `design_effect`.",
+        "{first: pwgtp1, count: 80, factor: 0.05, at_most: 900}").without("design_effect",
+        "replicate weights make all of the error; leave `design_effect` out, with what goes with "
+        "it")
 
 
 class PrivacyFields(Fields, what="privacy"):
@@ -484,6 +510,7 @@ MAPPINGS: dict[str, type[Fields]] = {
     "weight": WeightFields,
     "strata": StrataFields,
     "clusters": ClusterFields,
+    "replicates": ReplicateFields,
     "budget": BudgetFields,
     "file": FileFields,
     "about": AboutFields,

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from dpquery.limits import MAX_DECLARED_ROWS, MAX_WEIGHT_STEPS, RECORD_BITS
 from dpquery.spec.columns import Attribute
@@ -24,6 +25,7 @@ from dpquery.spec.parsing.fields import (
     DatasetFields,
     FileFields,
     PrivacyFields,
+    ReplicateFields,
     SpecFields,
     StrataFields,
     WeightFields,
@@ -47,6 +49,7 @@ from dpquery.spec.spec import (
     Privacy,
     PublicationRules,
     RecordWeight,
+    ReplicateWeights,
     Rows,
     Table,
 )
@@ -138,6 +141,14 @@ def privacy_of(given: PrivacyFields, scope: Scope) -> Privacy:
             f"column {quoted(weight.column)} {does}, and records are weighed by a column of its "
             "own; name another, or write it into the data a second time"
         )
+    if counted and counted.replicates and weight and weight.replicates:
+        others = {*columns, privacy.person, weight.column}
+        taken = [name for name in counted.replicates.names if name in others]
+        if taken:
+            raise weight.replicates.node("first").mistake(
+                f"column {quoted(taken[0])} is a replicate weight and something else; name columns "
+                "of replicate weights alone"
+            )
     return privacy
 
 
@@ -161,7 +172,27 @@ def _weight_of(given: WeightFields, scope: Scope) -> RecordWeight:
             drawn = _strata_of(given.strata, scope)
         elif given.clusters is not None:
             drawn = _clusters_of(given.clusters, scope)
-    return RecordWeight(given.column, given.at_most, given.step, *public, drawn)
+    replicates = None if given.replicates is None else _replicates_of(given.replicates, given.step)
+    return RecordWeight(given.column, given.at_most, given.step, *public, drawn, replicates)
+
+
+def _replicates_of(given: ReplicateFields, step: Fraction) -> ReplicateWeights:
+    """Return the columns of replicate weights, with a cap of whole steps."""
+    steps, ends = given.at_most / step, re.fullmatch("(.*?)([0-9]{1,9})", given.first, re.DOTALL)
+    if steps.denominator > 1 or steps > MAX_WEIGHT_STEPS:
+        raise given.node("at_most").mistake(
+            f"at_most is {power(float(steps))} times the weight's step; expected a whole number, "
+            f"and no more than {MAX_WEIGHT_STEPS:,}"
+        )
+    if ends is None:
+        raise given.node("first").mistake(
+            f"{quoted(given.first)} does not end in a number; name the first column, as `pwgtp1`, "
+            "and each of the others ends in the next number"
+        )
+    name, number = ends.groups()
+    numbers = range(int(number), int(number) + given.count)
+    names = tuple(f"{name}{k:0{len(number)}}" for k in numbers)
+    return ReplicateWeights(names, given.factor, given.at_most, given.degrees or given.count - 1)
 
 
 def _of_one_column(node: Node, scope: Scope, what: str) -> tuple[int, Attribute]:
