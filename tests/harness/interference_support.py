@@ -46,6 +46,24 @@ WEIGHTED_SPEC = PERSON_SPEC.replace("  income: {bins: [0, 10, 20.5, 50]}\n", "")
     "neighbours",
 )
 WEIGHTED_SPEC = WEIGHTED_SPEC.replace("[sex, region, income]", "[sex, region]")
+# Ages and sexes, under the headers rep1 and rep2, are their replicates.
+REPLICATE_SPEC = """\
+dataset: {id: town, version: 1}
+privacy:
+  unit: {person: name, max_rows: 2}
+  delta: 1e-6
+  weight:
+    column: income
+    at_most: 30
+    step: 0.5
+    replicates: {first: rep1, count: 2, factor: 1, at_most: 20}
+budget: {epsilon: 4, delta: 1e-6}
+other: drop
+domain:
+  region: {values: {1: North, 2: South}, other: show}
+workload:
+  - {name: regions, product: {region: identity+total}}
+"""
 
 MORE = """\
 workload:
@@ -202,6 +220,7 @@ TOWNS = {
     "replaced": lambda folder: planned(folder, GAUSSIAN_SPEC),
     "persons": lambda folder: planned(folder, PERSON_SPEC),
     "weights": lambda folder: planned(folder, WEIGHTED_SPEC),
+    "replicates": lambda folder: planned(folder, REPLICATE_SPEC),
     "RAP": lambda folder: planned(folder, MIXED_SPEC, rap=True),
     "RAP, persons": lambda folder: planned(folder, RAP_PERSON_SPEC, rap=True),
     "RAP, replaced": lambda folder: planned(folder, REPLACE_SPEC, rap=True),

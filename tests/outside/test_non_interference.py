@@ -90,6 +90,7 @@ SCENARIOS = {
     "every command": ("rows", EVERYTHING, FEW[:1], tuple(FILES)),
     "persons": ("persons", SHORT, (FEW[0], "empty", *SOME[8:]), tuple(FILES)),
     "weights": ("weights", SHORT, (FEW[0], "empty", "ragged"), tuple(FILES)),
+    "replicates": ("replicates", SHORT, (FEW[0], "empty", "ragged"), tuple(FILES)),
     "RAP": ("RAP", RAP, FEW[:1], SOME[1:8]),
 }
 LONG_SCENARIOS = {
@@ -127,6 +128,9 @@ def seen(template, tmp_path, monkeypatch):
         for name in ("tmp", "home"):
             (folder / name).mkdir()
         monkeypatch.chdir(folder)
+        if town == "replicates":
+            for column, replicate in ((b"age", b"rep1"), (b"sex", b"rep2")):
+                content = content.replace(column, replicate, 1)
         return observe(folder, content, steps)
 
     return of
