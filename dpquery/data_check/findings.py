@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from dpquery.arrays import Bools, Floats, Ints
 from dpquery.measurement.counting.column_codes import ColumnCodes, number_of, numbers_in
-from dpquery.measurement.counting.differences import exact_differences
 from dpquery.measurement.counting.persons import name_of, person_names
 from dpquery.measurement.counting.sources import StoredValues
+from dpquery.measurement.counting.tally import exact_differences
 from dpquery.spec.columns import Attribute, Categorical, Column, Integers
 from dpquery.spec.numbers import is_whole, nearest_float, number
 from dpquery.spec.problems import nearest

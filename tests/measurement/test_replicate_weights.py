@@ -17,9 +17,9 @@ from dpquery.exceptions import DataError, SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting import tables
-from dpquery.measurement.counting.differences import difference_steps
 from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import check_table_sizes, tabulate
+from dpquery.measurement.counting.tally import difference_steps
 from dpquery.measurement.noise.calibration import calibrated_noise
 from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
 from dpquery.mechanisms.linear import linear_mechanism
