@@ -31,7 +31,6 @@ from dpquery.commands.defaults import (
     RELEASE_PATH,
     TIME_LIMIT,
 )
-from dpquery.exceptions import SpecError
 from dpquery.limits import LARGEST_INTEGER
 from dpquery.measurement import accounting
 from dpquery.measurement.ledger.caps import parent_cap
@@ -319,18 +318,8 @@ def _register(ledger_path: Path, spec: Spec, *, change: bool) -> tuple[str, ...]
 
 
 def _noises(spec: Spec) -> tuple[Noise, ...]:
-    """Return both kinds where there is a delta and the cap can be charged for Gaussian noise.
-
-    Raises:
-        SpecError: there is not, and replicate weights are declared.
-    """
-    both = spec.privacy.delta > 0 and spec.budget.counted != "pure"
+    """Return both kinds where there is a delta and the cap can be charged for Gaussian noise."""
     if spec.privacy.weight is not None and spec.privacy.weight.replicates is not None:
-        if not both:
-            raise SpecError(
-                "replicate weights are measured with Gaussian noise, and the spec has no delta for "
-                "it, or a budget of pure epsilon: give `privacy` and `budget` a delta, or leave "
-                "`replicates` out; nothing was charged"
-            )
         return ("gaussian",)
+    both = spec.privacy.delta > 0 and spec.budget.counted != "pure"
     return ("laplace", "gaussian") if both else ("laplace",)

@@ -403,7 +403,8 @@ def test_plan_says_from_which_error_of_the_sample_on_replicates_tell_it(own_fold
 REFUSED = {
     "first: rep08": ("first: rep", "does not end in a number"),
     "at_most: 20}": ("at_most: 20.3}", "expected a whole number"),
-    "effective: 300": ("effective: 300\n    design_effect: 2", "leave `design_effect` out"),
+    "effective: 300": ("effective: 300\n    design_effect: 2", "leave out `design_effect`"),
+    "  weight:": ("  weight:\n    clusters: {of: sex}", "leave out .* `strata` and `clusters`"),
     "column: wt": ("column: rep09", "'rep09' is a replicate weight and something else"),
     "{first: rep08, count: 4,": ("{first: '%s', count: 1," % ("9" * 5000), "expected 2 to 1,000"),
     "count: 4": ("count: 1", "expected 2 to 1,000 columns"),

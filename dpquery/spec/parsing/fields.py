@@ -223,14 +223,16 @@ class ReplicateFields(Fields, what="replicates"):
         "How many there are.", "80")
     factor = Field(Decimal("the factor of replicate weights", above=0, high=1000,
             refusal="factor is {given}; expected a number above 0, up to 1000"),
-        "What squared differences are multiplied by: 0.05 in the ACS, 1 / count in BRR, "
-        "(n - 1) / n in a jackknife.", "0.05")
+        "What squared differences are multiplied by: 0.05 in the ACS, 1 / count in BRR and the "
+        "bootstrap, (n - 1) / n in a jackknife of n clusters a stratum.", "0.05")
     at_most = Field(Decimal("the longest differences", low=_LEAST_WEIGHT, high=10**9,
             refusal=f"at_most{_WEIGHT}900"),
-        "The longest that a record's differences are: the root of their sum of squares.", "900")
+        "The longest that a record's differences are, the root of their sum of squares, in whole "
+        "steps: some √2 times its weight in a jackknife, √count in BRR. Noise grows with it.",
+        "900")
     degrees = optional(Whole("degrees of freedom", low=1, high=10**6,
             refusal="degrees is {value}; expected 1 to 1,000,000"),
-        "Degrees of freedom; count - 1 unless given.", "40")
+        "Degrees of freedom, clusters less strata; count - 1 unless given.", "40")
 
 
 class WeightFields(Fields, what="weight"):
@@ -274,8 +276,8 @@ class WeightFields(Fields, what="weight"):
     replicates = optional(ReplicateFields,
         "Replicate weights, in place of `design_effect`.",
         "{first: pwgtp1, count: 80, factor: 0.05, at_most: 900}").without("design_effect",
-        "replicate weights make all of the error; leave `design_effect` out, with what goes with "
-        "it")
+        "replicate weights make all of the error; leave out `design_effect`, `inclusion`, `strata` "
+        "and `clusters`")
 
 
 class PrivacyFields(Fields, what="privacy"):

@@ -232,7 +232,10 @@ class Fields:
                 problems.add(self._nodes[name].place, field.conflict.format(name=name))
             for key in field.together if name not in self else ():
                 if key in self:
-                    message = f"{quoted(key)} needs the key {quoted(name)}; add it{field.such_as}"
+                    # what may not stand beside the missing key may not beside this one either
+                    barred = [f for f in self.fields.values() if f.apart == name and f.name in self]
+                    needs = f"{quoted(key)} needs the key {quoted(name)}; add it{field.such_as}"
+                    message = barred[0].conflict.format(name=key) if barred else needs
                     problems.add(self._node.place, message)
 
     @classmethod

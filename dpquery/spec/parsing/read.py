@@ -26,6 +26,7 @@ from dpquery.spec.parsing.sections import (
     about_of,
     budget_of,
     check_currency,
+    check_replicates,
     counted_rows,
     dataset_of,
     file_of,
@@ -253,8 +254,7 @@ def _spec(
     taken = [item.name for item in items or ()]
     records = dataset.rows.count if dataset and dataset.rows else None
     weight = privacy.weight if privacy else None
-    if weight is not None:
-        records = weight.total
+    records = records if weight is None else weight.total
     derived = problems.attempt(
         lambda: read_derived(
             given.derived,
@@ -275,9 +275,10 @@ def _spec(
     if dataset and budget:
         with problems.collected():
             check_currency(given.dataset, dataset, budget)
-    if not (dataset and privacy and budget and file and items and attributes):
-        raise UnreadableError(None)
-    if about is None or prefer is None:
+    if privacy and budget:
+        with problems.collected():
+            check_replicates(given.privacy, privacy, budget)
+    if not (dataset and privacy and budget and file and items and attributes and about and prefer):
         raise UnreadableError(None)
     problems.raise_if_any()
     check_levels_named(entries, problems)

@@ -318,6 +318,17 @@ def check_currency(given: DatasetFields, dataset: Dataset, budget: Budget) -> No
         )
 
 
+def check_replicates(given: PrivacyFields, privacy: Privacy, budget: Budget) -> None:
+    """Refuse replicate weights, whose noise is Gaussian, without a delta for it."""
+    weight, pure = given.weight, privacy.delta == 0 or budget.counted == "pure"
+    if weight is not None and weight.replicates is not None and pure:
+        raise weight.node("replicates").mistake(
+            "replicate weights are measured with Gaussian noise, and the spec has no delta for it, "
+            "or a budget of pure epsilon: give `privacy` and `budget` a delta, or leave "
+            "`replicates` out"
+        )
+
+
 def prefer_of(given: SpecFields, dataset: Dataset | None, privacy: Privacy | None) -> Prefer:
     """Return which answers readers are to have; the closest ones take a number of rows."""
     if given.prefer == "closest" and privacy is not None and privacy.weight is not None:
