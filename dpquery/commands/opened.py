@@ -22,7 +22,7 @@ from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction.adaptive_fits import UnbiasedAnswers
 from dpquery.reconstruction.least_squares import Measured
-from dpquery.reconstruction.replicate_errors import ErrorsOfSample
+from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.folder.answers import read_answerable
 from dpquery.releases.folder.noisy_files import measurement_labels, read_measurements
 from dpquery.releases.manifest import (
@@ -134,8 +134,8 @@ class Release(PublishedTables):
         values = read_measurements(path, labels, digest=self.facts.measurements)
         return measured_values(strategy, self.noise, values)
 
-    def sampling(self, level: float) -> ErrorsOfSample | None:
-        """Return what squared weights say of the sample, where they are measured."""
+    def sampling(self, level: float) -> SamplingErrors | None:
+        """Return what is measured beside the weights says of the sample, where anything is."""
         return sampling_errors(self.spec, self.compiled.classes, self.noisy, level)
 
     @cached_property

@@ -15,7 +15,7 @@ from dpquery.plan_file.plan import Plan
 from dpquery.reconstruction.columns import ExtraColumn
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, has_own_sizes, with_sample
 from dpquery.reconstruction.least_squares import Measured, positions_of
-from dpquery.reconstruction.replicate_errors import ErrorsOfSample
+from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.budget_words import DISCOVERED, RECORDED, exact_words, taken_words
 from dpquery.releases.manifest import LedgerFacts
 from dpquery.releases.tables.labels import release_rules
@@ -117,7 +117,7 @@ def derived_answers(
     *,
     level: float,
     others: Mapping[str, JointAnswers] | None = None,
-    sampling: ErrorsOfSample | None = None,
+    sampling: SamplingErrors | None = None,
 ) -> tuple[DerivedTable, ...]:
     """Return the table of every derived item, in order.
 

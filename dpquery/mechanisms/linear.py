@@ -62,8 +62,8 @@ from dpquery.reconstruction.least_squares import (
     noisy_values,
     table_answers,
 )
-from dpquery.reconstruction.replicate_errors import ErrorsOfSample, ReplicateErrors
-from dpquery.reconstruction.sampling import SampleDesign, SamplingErrors
+from dpquery.reconstruction.replicate_errors import ReplicateErrors
+from dpquery.reconstruction.sampling import SampleDesign, SamplingErrors, SquareErrors
 from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
 from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
 from dpquery.releases.folder.write import ReleaseContent
@@ -109,7 +109,7 @@ def given_facts(
 
 def sampling_errors(
     spec: Spec, classes: Sequence[Ints], measured: Sequence[Measured], level: float
-) -> ErrorsOfSample | None:
+) -> SamplingErrors | None:
     """Return what is measured beside the sums of weights says of the sample, where anything is.
 
     Where weights are inverse chances to be drawn, their squares are taken less the weights
@@ -129,7 +129,7 @@ def sampling_errors(
         squares = Measured(weights.strategy, less, std)
     public = (weight.ratio_of_squares, float(weight.design_effect))
     design = SampleDesign.of(spec, classes)
-    return SamplingErrors(weights, level, squares, *public, design, weight.inclusion)
+    return SquareErrors(weights, level, squares, *public, design, weight.inclusion)
 
 
 def facts_used(
@@ -327,7 +327,7 @@ class LinearAnswers:
     positions: tuple[int | None, ...]
     level: float  # of the noise intervals
     extra: ExtraColumns  # columns beside the estimates
-    sampling: ErrorsOfSample | None = None  # of a sample for whose error more is measured
+    sampling: SamplingErrors | None = None  # of a sample for whose error more is measured
 
     @cached_property
     def variances(self) -> dict[int, float]:
@@ -395,7 +395,7 @@ class LinearAnswers:
     def _without_design(self) -> list[str]:
         """Return the items to whose error of the sample the declared design has nothing to say."""
         sampling, blocks = self.sampling, self.compiled.workload.blocks
-        if not isinstance(sampling, SamplingErrors) or sampling.design is None:
+        if not isinstance(sampling, SquareErrors) or sampling.design is None:
             return []
         told = {
             item.name

@@ -31,8 +31,7 @@ from dpquery.reconstruction.intervals import laplace_quantile, laplace_quantiles
 from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
 from dpquery.reconstruction.merging import Merging, merging_of, rows_along
 from dpquery.reconstruction.nearest import onto_rising
-from dpquery.reconstruction.replicate_errors import ErrorsOfSample
-from dpquery.reconstruction.sampling import SampleVariances, SamplingColumns
+from dpquery.reconstruction.sampling import SampleVariances, SamplingColumns, SamplingErrors
 from dpquery.spec.columns import Bins, Domain, Integers
 from dpquery.spec.predicates import IntervalSet
 from dpquery.spec.spec import Difference, MergedRows, Quantiles, Quotient, Rate, Statistic, Table
@@ -329,7 +328,7 @@ class _Crossing:
 
 
 def with_sample(
-    rows: DerivedRows, statistic: Statistic, joint: JointAnswers, sampling: ErrorsOfSample
+    rows: DerivedRows, statistic: Statistic, joint: JointAnswers, sampling: SamplingErrors
 ) -> DerivedRows:
     """Return figures with the error of the sample beside, but for quantiles.
 

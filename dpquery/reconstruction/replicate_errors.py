@@ -17,7 +17,6 @@ Whatever answers are made of, sums of weights or quotients of such, differences 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from dpquery.operators.blocks import Block
 from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.sampling import (
     LEAST,
-    SampleErrors,
     SampleVariances,
     SamplingErrors,
     Taken,
@@ -46,7 +44,7 @@ def least_told(factor: float, copies: int, std: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class ReplicateErrors(SampleErrors):
+class ReplicateErrors(SamplingErrors):
     """The estimated differences of all replicates, and what they say of a sample."""
 
     differences: tuple[Measured, ...]  # sums of replicate weights less the weights, with noise
@@ -111,7 +109,3 @@ class ReplicateErrors(SampleErrors):
         with np.errstate(all="ignore"):  # where nothing is told
             degrees = 1 / (1 / self.degrees + (doubt / squared) ** 2 / 2)
         return SampleVariances(variance, told, np.where(told, degrees, np.inf))
-
-
-ErrorsOfSample: TypeAlias = SamplingErrors | ReplicateErrors
-"""What the error of a sample is told by."""

@@ -196,7 +196,7 @@ class SampleVariances(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SampleErrors(ABC):
+class SamplingErrors(ABC):
     """What was measured for the error of a sample, and what it says of it."""
 
     weights: Measured  # the sums of weights, with noise
@@ -215,6 +215,38 @@ class SampleErrors(ABC):
     @abstractmethod
     def of_block(self, block: Block, position: int | None) -> SampleVariances:
         """Work out the same."""
+
+    @abstractmethod
+    def quotient_variances(
+        self,
+        above: tuple[Block, int | None],
+        below: tuple[Block, int | None],
+        of_rows: Ints,
+        quotients: Floats,
+    ) -> SampleVariances:
+        """Return the variance that the sample makes of each answer above less R times one below.
+
+        That of a quotient R is this over the square of its denominator (Taylor linearisation).
+
+        The answers above and below are a block with its position in the plan's workload; quotients
+        are (m,), and `of_rows` is which answer below each is over.
+        """
+
+    @abstractmethod
+    def difference_variances(
+        self, first: tuple[Block, int | None], second: tuple[Block, int | None]
+    ) -> SampleVariances:
+        """Return the variance that the sample makes of answers of a block less those of another."""
+
+    @abstractmethod
+    def merged_variances(
+        self, block: Block, position: int | None, merged: Callable[[Floats], Floats], std: Floats
+    ) -> SampleVariances:
+        """Return those of sums of answers of a block, whose noise has the standard errors given."""
+
+    @abstractmethod
+    def missing(self, block: Block, position: int | None) -> str:
+        """Return why nothing is known of the sample in any answer of a block, if that is so."""
 
     def columns(self, answers: TableAnswers, block: Block, position: int | None) -> SamplingColumns:
         """Return the columns beside the answers of a block, (m,) each; nan where noise hides it."""
@@ -248,7 +280,7 @@ class SampleErrors(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class SamplingErrors(SampleErrors):
+class SquareErrors(SamplingErrors):
     """The estimated sums of squared weights of all tables, and what they say of a sample."""
 
     squares: Measured  # those of their squares, or of w (w - 1)
@@ -293,12 +325,8 @@ class SamplingErrors(SampleErrors):
     ) -> SampleVariances:
         """Return the variance that the sample makes of each answer above less R times one below.
 
-        That of a quotient R is this over the square of its denominator (Taylor linearisation). A
-        record that adds y to the one and x to the other adds w (y - R x) to both. Where x is 1 of
+        A record that adds y to the one and x to the other adds w (y - R x) to both. Where x is 1 of
         all with y, that takes sums of w^2 y^2, w^2 y and w^2 x; elsewhere nothing is said.
-
-        The answers above and below are a block with its position in the plan's workload; quotients
-        are (m,), and `of_rows` is which answer below each is over.
         """
         if not _holds(below[0], above[0]):
             return SampleVariances.poisson(np.full(above[0].queries, np.nan))

@@ -23,7 +23,7 @@ from dpquery.operators.ranges import Prefix
 from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction import sampling
 from dpquery.reconstruction.least_squares import Measured
-from dpquery.reconstruction.sampling import SampleDesign, SampleVariances, SamplingErrors
+from dpquery.reconstruction.sampling import SampleDesign, SampleVariances, SquareErrors
 from dpquery.spec.parsing.read import parse
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 
@@ -59,7 +59,7 @@ def errors_of(weight=WEIGHT, *, sets=WHOLE, drawn=DRAWN, stds=EXACT, rng=None, i
         else SampleDesign(0, np.array(drawn))
     )
     ratio = (weight**2).sum() / weight.sum() - inclusion
-    return SamplingErrors(weights, 0.95, squares, ratio, 1.5, design, inclusion)
+    return SquareErrors(weights, 0.95, squares, ratio, 1.5, design, inclusion)
 
 
 def of_design(z, weight=WEIGHT, rest=(1, 1, 1)):
@@ -558,7 +558,7 @@ def test_what_public_numbers_let_expect_says_which_sums_of_squares_are_told(effe
     weights, squares = (Measured(strategy, [], std) for std in (0.1, 1.0))
     for each, sums in ((weights, [6.02, 5.98, 6.2, 90.0]), (squares, [0.5, 9.0, -1.0, 91.5])):
         vars(each)["estimates"] = SimpleNamespace(answer=lambda *_, sums=sums: np.array(sums))
-    errors = SamplingErrors(weights, 0.95, squares, 0.5, effect)
+    errors = SquareErrors(weights, 0.95, squares, 0.5, effect)
     variances = errors.variances(marginal((4,), (0,)), 0).variance
     assert np.allclose(variances, [effect * 0.5, np.nan, np.nan, effect * 91.5], equal_nan=True)
     estimate, ends = np.full(4, 50.0), (np.full(4, 40.0), np.full(4, 80.0))
