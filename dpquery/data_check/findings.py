@@ -491,7 +491,8 @@ class ReplicateTally:
 
     def add(self, texts: Mapping[str, StoredValues], inside: Bools) -> None:
         """Look at the records of one chunk that are inside."""
-        full, *others = (self._numbers(texts[name]) for name in (self._weight.name, *self._names))
+        columns = (self._weight.name, *self._names)
+        full, *others = (numbers_in(texts[name], self._decimal) for name in columns)
         weighed = inside & (full >= float(self._weight.step) / 2)
         replicates = np.array(others)[:, weighed]
         for name, numbers in zip(self._names, replicates, strict=True):
@@ -502,10 +503,6 @@ class ReplicateTally:
         self._scaled += int((squared > most).sum())
         self._before += float(squared.sum())
         self._lost += float(np.maximum(squared - most, 0.0).sum())
-
-    def _numbers(self, texts: StoredValues) -> Floats:
-        parts = [numbers_in(values, self._decimal)[places] for values, places in texts]
-        return np.concatenate([np.zeros(0), *parts])
 
     def result(self) -> ReplicatesFound:
         """Return what was found."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpquery.arrays import Floats, Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
-from dpquery.measurement.noise.calibration import OF_SAMPLE
+from dpquery.measurement.noise.calibration import OF_SAMPLE, steps
 from dpquery.operators.blocks import Workload, product
 from dpquery.operators.compile import CompiledSpec, factor
 from dpquery.operators.factors import Factor
@@ -455,12 +455,12 @@ def _squares_error(
 
 def _told_from(spec: Spec, priced: SelectionAtBudget, item: ItemWorth) -> float | None:
     """Return from what error of the sample on replicate weights tell that of an average answer."""
-    weight, change = spec.privacy.weight, priced.selection.record_change
+    weight, privacy = spec.privacy.weight, spec.privacy
     if weight is None or weight.replicates is None:
         return None
     times = squares_noise(item.noise) * weight.difference_steps / weight.steps
-    doubled = spec.privacy.neighbours == "replace" and change != "enters"
-    std, of = times * (1 + doubled) * item.rmse, weight.replicates
+    times *= steps(privacy, "enters") / steps(privacy, priced.selection.record_change)
+    std, of = times * item.rmse, weight.replicates
     return math.sqrt(least_told(float(of.factor), len(of.names), std))
 
 

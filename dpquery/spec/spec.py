@@ -282,7 +282,7 @@ class Privacy:
 
     @property
     def copies(self) -> int:
-        """How many times the tables are counted that only one limit is for: with replicates."""
+        """How many of each table are held against the limit of cells: all only with replicates."""
         return 1 + len(self.beside) if len(self.beside) > 1 else 1
 
     @property

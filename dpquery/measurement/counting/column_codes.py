@@ -37,6 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpquery.arrays import Bools, Floats, Ints
+from dpquery.measurement.counting.sources import StoredValues
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import Bins, Boolean, Categorical, Column, ColumnKind, Dates, Integers
 from dpquery.spec.numbers import ExactNumber, nearest_float, number, of_float, whole
@@ -262,8 +263,13 @@ _WORD = r"(?s)^[!-*/:-~](?:.*[!-~])?$"
 _UNDECIDED = -2  # in place of a code
 
 
-def numbers_in(values: pa.Array, decimal: str) -> Floats:
-    """Return the float next to the number that each value writes, (n,); nan for none."""
+def numbers_in(stored: StoredValues, decimal: str) -> Floats:
+    """Return the float next to the number that each record writes, (n,); nan for none."""
+    parts = [_numbers_of(values, decimal)[places] for values, places in stored]
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def _numbers_of(values: pa.Array, decimal: str) -> Floats:
     of = _written_numbers(values, decimal) if _is_text(values) else _typed_numbers(values)
     floats, read = of[0], partial(number, decimal=decimal)
     if (rest := np.isnan(floats)).any():

@@ -200,15 +200,11 @@ class RecordTally:
         if (weight := self.spec.privacy.weight) is None:
             raise ValueError("records without weights")
         columns = [weight.name, *(self._attributes[i].name for i in self._differences)]
-        numbers = np.array([self._numbers_in(texts[name]) for name in columns])[:, weighed]
+        decimal = self.spec.file.decimal
+        numbers = np.array([numbers_in(texts[name], decimal) for name in columns])[:, weighed]
         codes = np.full((len(self._differences), len(weighed)), weight.difference_steps)
         codes[:, weighed] += difference_steps(numbers[0], numbers[1:], weight)
         return dict(zip(self._differences, codes, strict=True))
-
-    def _numbers_in(self, texts: StoredValues) -> Floats:
-        decimal = self.spec.file.decimal
-        parts = [numbers_in(values, decimal)[places] for values, places in texts]
-        return np.concatenate([np.zeros(0), *parts])
 
     def _attribute_codes(self, i: int, texts: Mapping[str, StoredValues], inside: Bools) -> Ints:
         """Return the classes of an attribute's codes; clear records without a code in `inside`."""

@@ -332,7 +332,7 @@ def calibration(
                 )
             differences = replace(
                 counts,
-                records=privacy.max_rows * (2 if privacy.neighbours == "replace" else 1),
+                records=steps(privacy, "enters"),
                 change="enters",
                 steps=privacy.weight.difference_steps,
                 copies=len(privacy.beside),
