@@ -3,16 +3,23 @@
 from datetime import date
 from fractions import Fraction
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from scipy.special import ndtri
 from town import ok
 
+from dpquery.audit.measurements import UnstoredParts
 from dpquery.measurement.accounting import guarantee
+from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.noise.calibration import CalibratedNoise
-from dpquery.mechanisms.content import tables_of_derived
+from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
+from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.operators.compile import compile_spec
 from dpquery.operators.factors import Identity
+from dpquery.plan_file.plan import plan_and_spec
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, rows_in
 from dpquery.reconstruction.least_squares import Measured, TableAnswers
@@ -465,3 +472,33 @@ def truth(counts):
         "medians": np.array(medians),
         "middle": np.array(middle),
     }
+
+
+def released_samples(content, drawn, *, folder, samples, epsilon):
+    """Release samples by one plan, each once.
+
+    Args:
+        content: the bytes of the plan.
+        drawn: returns the columns of a sample.
+        folder: where they are written.
+        samples: how many.
+        epsilon: of every release.
+
+    Yields:
+        The spec, the answers that a release is written from, and a function from what tells the
+        error of the sample to its derived items.
+    """
+    plan, spec = plan_and_spec(content, Path("dpquery.plan"))
+    request = ReleaseRequest(Fraction(epsilon), spec.privacy.delta, "gaussian", (), 1)
+    mechanism, path = linear_mechanism(plan, spec, request), folder / "sample.parquet"
+    query, compiled = mechanism.query, mechanism.query.compiled
+    tables = tables_of_derived(spec, compiled.classes, compiled.workload.blocks, query.strategy)
+    for _ in range(samples):
+        pq.write_table(pa.table(drawn()), path)
+        exact = tabulate(path, spec=spec, subsets=query.subsets, classes=compiled.classes)
+        answers = mechanism.answers(query.noisy(exact, draft=UnstoredParts()), level=0.95)
+
+        def derived(sampling, measured=answers.measured):
+            return derived_answers(spec, tables, measured, level=0.95, sampling=sampling)
+
+        yield spec, answers, derived

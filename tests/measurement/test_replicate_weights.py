@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from release_parts import released_samples
 from town import ok, run
 
-from dpquery.audit.measurements import UnstoredParts
 from dpquery.audit.planned_cases import planned_in
 from dpquery.exceptions import DataError, SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
@@ -21,11 +21,8 @@ from dpquery.measurement.counting.exact_answers import exact_answers
 from dpquery.measurement.counting.tabulate import check_table_sizes, tabulate
 from dpquery.measurement.counting.tally import difference_steps
 from dpquery.measurement.noise.calibration import calibrated_noise
-from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
-from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.operators.blocks import marginal, product
 from dpquery.operators.factors import Identity
-from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.replicate_errors import ReplicateErrors, least_told
 from dpquery.spec.parsing.read import parse
@@ -539,23 +536,14 @@ def half_samples(rng):
 
 def drawn_and_released(folder, *, samples, epsilon):
     """Return true answers by item, and what releases tell, each of a sample: (samples, 3, m)."""
-    plan, spec = plan_and_spec(planned_in(folder, SURVEY), Path("dpquery.plan"))
-    request = ReleaseRequest(Fraction(epsilon), spec.privacy.delta, "gaussian", (), 1)
-    mechanism, rng = linear_mechanism(plan, spec, request), np.random.default_rng(9)
-    query, compiled = mechanism.query, mechanism.query.compiled
-    truth, drawn = half_samples(rng)
-    tables = tables_of_derived(spec, compiled.classes, compiled.workload.blocks, query.strategy)
-    told, path = defaultdict(list), folder / "sample.parquet"
-    for _ in range(samples):
-        pq.write_table(pa.table(drawn()), path)
-        exact = tabulate(path, spec=spec, subsets=query.subsets, classes=compiled.classes)
-        answers = mechanism.answers(query.noisy(exact, draft=UnstoredParts()), level=0.95)
+    content, told = planned_in(folder, SURVEY), defaultdict(list)
+    truth, drawn = half_samples(np.random.default_rng(9))
+    released = released_samples(content, drawn, folder=folder, samples=samples, epsilon=epsilon)
+    for spec, answers, derived in released:
         for item in spec.items:
             std, _, low, high = next(answers(item)).extra
             told[item.name].append([std, low, high])
-        sampling = answers.sampling
-        files = derived_answers(spec, tables, answers.measured, level=0.95, sampling=sampling)
-        for item, one in zip(spec.derived, files, strict=True):
+        for item, one in zip(spec.derived, derived(answers.sampling), strict=True):
             names = ("sampling_std", "total_low", "total_high")
             told[item.name].append([one.rows[name].to_numpy().astype(float) for name in names])
     return truth, {name: np.array(each) for name, each in told.items()}

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,17 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from release_parts import released_samples
 from town import ok
 
-from dpquery.audit.measurements import UnstoredParts
 from dpquery.exceptions import SpecError
-from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.mechanisms.content import ReleaseRequest, derived_answers, tables_of_derived
-from dpquery.mechanisms.linear import linear_mechanism
 from dpquery.operators.blocks import marginal, product
 from dpquery.operators.factors import Groups, Identity, Valued
 from dpquery.operators.ranges import Prefix
-from dpquery.plan_file.plan import plan_and_spec
 from dpquery.reconstruction import sampling
 from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.sampling import SampleDesign, SampleVariances, SquareErrors
@@ -479,17 +474,10 @@ def drawn_and_released(folder, *, samples, sampled=stratified, inclusion=False, 
     text = text.replace("}}}\nbudget", "}}, inclusion: true}\nbudget") if inclusion else text
     Path("workload.yaml").write_text(text)
     ok("plan", "workload.yaml", "--epsilon", str(epsilon), "--time-limit", "0")
-    plan, spec = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
-    request = ReleaseRequest(Fraction(epsilon), spec.privacy.delta, "gaussian", (), 1)
-    mechanism, rng = linear_mechanism(plan, spec, request), np.random.default_rng(7)
-    query, compiled = mechanism.query, mechanism.query.compiled
-    truth, drawn = sampled(rng)
-    tables = tables_of_derived(spec, compiled.classes, compiled.workload.blocks, query.strategy)
-    told, path = defaultdict(list), folder / "sample.parquet"
-    for _ in range(samples):
-        pq.write_table(pa.table(drawn()), path)
-        exact = tabulate(path, spec=spec, subsets=query.subsets, classes=compiled.classes)
-        answers = mechanism.answers(query.noisy(exact, draft=UnstoredParts()), level=0.95)
+    content, told = Path("dpquery.plan").read_bytes(), defaultdict(list)
+    truth, drawn = sampled(np.random.default_rng(7))
+    released = released_samples(content, drawn, folder=folder, samples=samples, epsilon=epsilon)
+    for spec, answers, derived in released:
         without = replace(answers.sampling, design=None)
         for item in (item for item in spec.items if item.name in truth):
             of_both = (
@@ -497,10 +485,7 @@ def drawn_and_released(folder, *, samples, sampled=stratified, inclusion=False, 
             )
             (std, _, low, high), (poisson, *_) = (one.extra for one in of_both)
             told[item.name].append([std, low, high, poisson])
-        files = [
-            derived_answers(spec, tables, answers.measured, level=0.95, sampling=s)
-            for s in (answers.sampling, without)
-        ]
+        files = [derived(s) for s in (answers.sampling, without)]
         for item, one, other in zip(spec.derived, *files, strict=True):
             names = ("sampling_std", "total_low", "total_high")
             ours = [one.rows[name].to_numpy().astype(float) for name in names]
