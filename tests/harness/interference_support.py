@@ -26,6 +26,7 @@ from unittest import mock
 
 import numpy as np
 from damage import CANARY
+from python_files import PYTHON_PATH
 from rounds import MIXED_SPEC, REPLACE_SPEC, rehearse
 from rounds import PERSON_SPEC as RAP_PERSON_SPEC
 from town import GAUSSIAN_SPEC, PERSON_SPEC, SPEC, Done, contents, plan_town, run
@@ -283,7 +284,7 @@ class Forks:
 
     def __init__(self, library):
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), str(HERE)])
+        environment["PYTHONPATH"] = PYTHON_PATH
         if library is not None:
             environment |= {"LD_PRELOAD": str(library)}
         self._server = subprocess.Popen(

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
+from python_files import PYTHON_PATH
 
 from dpquery.exceptions import DpqueryError
 from dpquery.measurement.accounting import UNIT, Cap, Price
@@ -82,14 +82,13 @@ def edit(path, statement, *values):
 
 def run_script(script, *arguments):
     """Run a script and return the JSON it prints; what it forks inherits no threads of tests."""
-    folder = Path(__file__).resolve().parent
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env=os.environ | {"PYTHONPATH": f"{folder.parent}{os.pathsep}{folder}"},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -1,14 +1,17 @@
 """The Python files of a folder, parsed once, and where in them a name is defined."""
 
 import ast
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, TESTS = ROOT / "dpquery", ROOT / "tests"
+PYTHON_PATH = os.pathsep.join(map(str, (ROOT, TESTS, TESTS / "harness")))
+"""Of programs that tests start: a copy with a mistake in it starts its own product."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from damage import CANARY, FILES, HEADER, PLAIN
 from interference_support import COUNT, FIXED, KILL, Step, failing_calls, observe, planned_once
+from python_files import PYTHON_PATH
 from specs import ADBC, TYPED, UNPACKED, cases, written
 from town import CSV, FAST, SPEC, contents, kinds, ok, plan_town, renew, run, spent
 
@@ -149,10 +150,8 @@ ENVIRONMENTS = {
 
 def spoken(place, command, environment, **streams):
     """Start a command in a process of its own, with noise and choice fixed."""
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here.parent), str(here)])
     variables = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-    variables |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    variables |= {"PYTHONPATH": PYTHON_PATH, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen(
         [sys.executable, "-c", f"{FIX}from dpquery.cli.app import main\nmain()", *command.split()],
         cwd=place,
