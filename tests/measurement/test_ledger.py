@@ -101,6 +101,21 @@ def test_a_retry_is_free_three_times_and_then_refused_until_abandoned(path):
     assert spent(path) == 2 * UNIT
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_key_on_record_is_never_taken_for_a_dearer_one(path, committed):
+    with opened(path) as ledger, ledger.hold("k1"):
+        charge(ledger)
+        if committed:
+            ledger.commit("k1", VALUES, source="OpenDP 0")
+        for ask in (
+            lambda: ledger.lookup("people", key="k1", price=price(UNIT + 1)),
+            lambda: charge(ledger, units=UNIT + 1),
+        ):
+            with pytest.raises(PlanConflictError, match="smaller charge"):
+                ask()
+    assert spent(path) == UNIT
+
+
 def test_a_running_key_cannot_be_abandoned(path):
     with opened(path) as ledger, opened(path) as other, ledger.hold("k1"):
         charge(ledger)

@@ -160,6 +160,19 @@ def test_a_dataset_charged_before_brings_what_it_spent_to_its_parent(panel):
         ledger.register("wave-0", PANEL_CAP, parent=PANEL)
 
 
+@pytest.mark.parametrize(("most", "said"), [(10, "is 2 times what is left of"), (8, "nothing is")])
+def test_a_dataset_that_spent_more_than_its_parent_has_left_is_not_adopted(panel, most, said):
+    parent = Account("panel", Cap("epsilon", most * UNIT, epsilon=Fraction(most)))
+    with opened(panel) as ledger:
+        ledger.register("wave-0", PANEL_CAP)
+        for wave in ("wave-0", "wave-1", "wave-2"):
+            release_of(ledger, wave, wave, 4 * UNIT)
+        before = ledger.history()
+        with pytest.raises(BudgetExceededError, match=said):
+            ledger.register("wave-0", PANEL_CAP, parent=parent, changes=True)
+        assert ledger.history() == before
+
+
 def test_a_parent_has_no_parent(panel):
     above = Account("everybody", WHOLE)
     with opened(panel) as ledger:

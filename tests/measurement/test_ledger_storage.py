@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from ledgers import CAP, VALUES, charge, opened, price_under_cap, release, spent
+from ledgers import CAP, VALUES, charge, opened, price_under_cap, release, release_of, spent
 from town import FAST, contents, run
 
 from dpquery.exceptions import BudgetExceededError, LedgerError, PlanConflictError, SpecError
@@ -34,6 +34,7 @@ from dpquery.measurement.accounting import UNIT, Cap, guarantee
 from dpquery.measurement.ledger import ledger as ledger_module
 from dpquery.measurement.ledger import store
 from dpquery.measurement.ledger.admission import RETRIES
+from dpquery.measurement.ledger.events import Account
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import Store, default_path, file_system
 
@@ -626,3 +627,20 @@ def short_history():
 
 def test_the_model_agrees_with_a_short_history():
     short_history()
+
+
+def test_a_family_is_counted_in_another_currency_as_a_whole_and_only_before_a_charge(tmp_path):
+    def counted_in(kind):
+        return promise(Fraction(1), kind, Fraction(0)), promise(Fraction(2), kind, Fraction(0))
+
+    (cap, above), (later, later_above) = counted_in("zcdp"), counted_in("gdp")
+    with Ledger.open(tmp_path / "ledger.db", create=True) as ledger:
+        for wave in ("wave-1", "wave-2"):
+            ledger.register(wave, cap, parent=Account("panel", above))
+        ledger.register("wave-1", later, parent=Account("panel", later_above))
+        caps = {status.account.dataset: status.account.cap for status in ledger.status()}
+        assert caps == {"panel": later_above, "wave-1": later, "wave-2": later}
+        release_of(ledger, "wave-1", "k1", UNIT // 10**6)
+        with pytest.raises(PlanConflictError):
+            ledger.register("wave-1", cap, parent=Account("panel", above))
+        assert caps == {s.account.dataset: s.account.cap for s in ledger.status()}
