@@ -36,27 +36,27 @@ from dpquery.audit.cases import (
 )
 from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, queries_of
 from dpquery.audit.measurements import (
-    RepeatedMeasurements,
+    Measured,
     RepeatedReleases,
-    measured_parts,
+    neighbouring_measurements,
+    noise_in,
     query_of,
     register,
-    repeated_measurements,
     repeated_releases,
     tables_of,
     units,
     values_of,
 )
-from dpquery.audit.planned_cases import PlannedCase, cases, private_folder
+from dpquery.audit.planned_cases import PlannedPart, cases, planned_case, private_folder
 from dpquery.audit.statistics import (
     ALPHA,
     Finding,
     NoiseDistribution,
     chi_square,
-    clopper_pearson,
     combined,
     goodness_of_fit,
     pure_loss,
+    told_apart,
 )
 from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.measurement.counting.tabulate import check_header, tabulate
@@ -66,7 +66,7 @@ from dpquery.strategy.strategy import Noise
 from dpquery.untrusted.json_values import mapping
 
 
-def two_processes(planned: PlannedCase) -> Finding:
+def two_processes(planned: PlannedPart) -> Finding:
     """Test that `dpquery release` in two processes, on copies of one folder, differs in noise."""
     with private_folder() as folder:
         first, second = folder / "first", folder / "second"
@@ -76,20 +76,17 @@ def two_processes(planned: PlannedCase) -> Finding:
         register(planned, first / "state" / "ledger.db")
         shutil.copytree(first, second)
         values = [_released(planned, directory) for directory in (first, second)]
-    equal = int((values[0] == values[1]).sum())
-    rows = planned.strategy.length
-    p = float(poisson.sf(equal - 1, rows * planned.noise.law.all_equal(2)))
-    return Finding(
+    equal, rows = int((values[0] == values[1]).sum()), planned.strategy.length
+    return Finding.of_chance(
         planned.subject,
         "the same command in another process draws other noise",
-        p > ALPHA,
-        f"p = {p:.2g}, {equal} of {rows:,} values are equal",
+        float(poisson.sf(equal - 1, rows * planned.noise.law.all_equal(2))),
+        f"{equal} of {rows:,} values are equal",
         draws=2 * rows,
-        tests=1,
     )
 
 
-def _released(planned: PlannedCase, folder: Path) -> Ints:
+def _released(planned: PlannedPart, folder: Path) -> Ints:
     case = planned.case
     command = ["release", "data.csv", "--plan", "dpquery.plan", "--noise", case.noise]
     command += ["--epsilon", f"{float(case.epsilon)!r}", "--ledger", "state/ledger.db"]
@@ -181,7 +178,7 @@ def lattice(size: Size) -> Iterator[Finding]:
     """Compare answers before and after the noise with those computed in Python integers."""
     for case in cases(size):
         releases = repeated_releases(case, size)
-        yield _exactness(releases.planned)
+        yield _exactness(planned_case(case, size))
         yield _grid(releases)
         yield _charge(releases)
 
@@ -189,70 +186,65 @@ def lattice(size: Size) -> Iterator[Finding]:
 def residuals(size: Size) -> Iterator[Finding]:
     """Test released minus exact answers against the noise distribution at the recomputed scale."""
     for case in cases(size):
-        for releases in repeated_releases(case, size).parts:
+        releases = repeated_releases(case, size)
+        for released in releases.parts:
             # compare the scale and sensitivity in the manifest with the recomputed ones
-            noise = releases.noise
-            given, needed = Fraction(float(str(noise["scale"]))), releases.planned.noise.law.scale
-            ratio = given / needed
-            same = int(str(noise["sensitivity"])) == releases.planned.noise.sensitivity
-            enough = -1e-12 <= ratio - 1 <= _SCALE_SLACK
+            planned = released.planned
+            noise, needed = noise_in(releases.manifest, planned), planned.noise.law.scale
+            given = Fraction(float(str(noise["scale"])))
+            same = int(str(noise["sensitivity"])) == planned.noise.sensitivity
+            enough = -1e-12 <= given / needed - 1 <= _SCALE_SLACK
             yield Finding(
-                releases.planned.subject,
+                planned.subject,
                 "scale and sensitivity are what plan, unit and epsilon demand",
                 same and enough,
                 f"scale {float(given):.10g}, by brute force over all columns {float(needed):.10g}",
             )
-            yield _law(releases.planned, releases.residuals, "released")
+            yield _law([released], "released less exact follows the law, in every block")
         if case.repeated:
-            for measurements in measured_parts(case, size):
-                yield _law(measurements.planned, measurements.residuals, "measured")
+            for both in neighbouring_measurements(case, size):
+                yield _law(both, "measured less exact follows the law, in every row")
 
 
 def independence(size: Size) -> Iterator[Finding]:
     """Test that noise is independent between rows and releases, and never used twice."""
     for case in cases(size):
         releases = repeated_releases(case, size)
-        yield _independent(releases.parts, "releases")
-        p = repeats(releases.residuals, releases.planned.noise.law)
-        yield Finding(
-            releases.planned.subject,
-            "no noise is used twice",
-            p > ALPHA,
-            f"p = {p:.2g}, {releases.values.shape[0]} releases",
-            tests=1,
-        )
+        yield _independent([[released] for released in releases.parts], "releases")
+        planned, released = releases.planned, releases.parts[0].residuals
+        p, evidence = repeats(released, planned.noise.law), f"{len(released)} releases"
+        yield Finding.of_chance(planned.subject, "no noise is used twice", p, evidence)
         if case.repeated:
-            yield _independent(measured_parts(case, size), "replicates")
+            yield _independent(neighbouring_measurements(case, size), "replicates")
         if case.apart and not size.quick:
-            yield two_processes(releases.planned)
+            yield two_processes(planned)
 
 
-def _exactness(planned: PlannedCase) -> Finding:
+def _exactness(parts: Sequence[PlannedPart]) -> Finding:
     """Compare the curator's counts and exact answers with those of the audit."""
-    query = query_of(planned)
-    records = planned.records
+    planned = parts[0]
+    query, records = query_of(planned), planned.records
     tables = tables_of(query, records)
     huge = Counter(dict.fromkeys(planned.strategy.cells[::7][:3], _HUGE))
-    cells = [each for part in planned.parts for each in part.cells(records)]
-    strategies = [part.strategy for part in planned.parts for _ in range(part.copies)]
+    cells = [each for part in parts for each in part.cells(records)]
+    strategies = [part.strategy for part in parts for _ in range(part.copies)]
     many = [huge + each for each in cells]
-    counts = all(np.array_equal(tables[b], _table(cells, planned, b)) for b in tables)
+    same = all(np.array_equal(tables[b], _table(cells, planned, b)) for b in tables)
     pairs = ((dict(tables), cells), ({b: _table(many, planned, b) for b in tables}, many))
-    answers = True
     for given, counted in pairs:
         pairs_of = zip(strategies, counted, strict=True)
         exact = np.concatenate([strategy.answers(each) for strategy, each in pairs_of])
-        answers &= np.array_equal(query._exact(given), exact)
+        same &= np.array_equal(query._exact(given), exact)
     return Finding(
         planned.subject,
         "records are counted, and answered before the noise, exactly",
-        counts and answers,
-        f"{'the same' if counts and answers else 'NOT the same'} in Python integers, for "
+        same,
+        f"{'the same' if same else 'NOT the same'} in Python integers, for "
         f"{len(records)} records and for {3 * _HUGE:,} more",
     )
 
 
-def _table(counted: Sequence[Counter[Cell]], planned: PlannedCase, b: Subset) -> Ints:
+def _table(counted: Sequence[Counter[Cell]], planned: PlannedPart, b: Subset) -> Ints:
     """Return a table; where more is counted beside, all along a first axis."""
     tables = np.zeros([len(counted), *(planned.strategy.shape[i] for i in b)], dtype=np.int64)
     for part, cells in enumerate(counted):
@@ -304,7 +296,7 @@ def _estimates(releases: RepeatedReleases) -> Floats:
         first, before = first + blocks, before + len(part)
     C = np.concatenate(solved)
     errors = noise.law.std * np.sqrt((C**2).sum(axis=1))
-    return np.stack([C @ releases.values[0].astype(np.float64), errors], axis=1)
+    return np.stack([C @ releases.parts[0].values[0].astype(np.float64), errors], axis=1)
 
 
 def _matrix(rows: DenseRows, strategy: DenseStrategy) -> Floats:
@@ -313,47 +305,42 @@ def _matrix(rows: DenseRows, strategy: DenseStrategy) -> Floats:
 
 def _charge(releases: RepeatedReleases) -> Finding:
     """Compare the charge on record when the data was opened with what the noise costs."""
-    charge, (least, most) = releases.charge, units(releases.planned, releases.manifest)
-    paid = charge.after - charge.before
-    in_time = len(charge.seen) > 1 and all(seen == charge.after for seen in charge.seen[1:])
-    free = charge.again == charge.after and charge.opened_again == 0
+    due = [units(released.planned, releases.manifest) for released in releases.parts]
+    least, most = (sum(ends) for ends in zip(*due, strict=True))
+    least -= len(due) - 1  # each part is rounded up
+    paid, free = releases.made[0].paid, releases.again.free
+    early = all(each.early and each.paid == paid for each in releases.made)
+    # the manifest states the guarantee that was charged, exactly
+    charged = Fraction(str(mapping(releases.manifest["guarantee"])["charged"]))
+    stated = Fraction(paid, UNIT)
+    if releases.planned.case.noise == "laplace":
+        stated = math.ceil(releases.planned.case.epsilon * UNIT) / Fraction(UNIT)
     return Finding(
         releases.planned.subject,
         "the noise is paid for before the records are read, once",
-        in_time and free and _states_charge(releases, paid) and least <= paid <= most,
+        early and free and charged == stated and least <= paid <= most,
         f"charged {units_text(paid)}, due {units_text(least)}, "
-        f"{'before' if in_time else 'NOT before'} reading; "
+        f"{'before' if early else 'NOT before'} reading; "
         f"{'free' if free else 'NOT free'} the second time",
     )
 
 
-def _states_charge(releases: RepeatedReleases, paid: int) -> bool:
-    """Return whether the manifest states the guarantee that was charged, exactly."""
-    charged = Fraction(str(mapping(releases.manifest["guarantee"])["charged"]))
-    if releases.planned.case.noise == "gaussian":
-        return charged == Fraction(paid, UNIT)
-    return charged == math.ceil(releases.planned.case.epsilon * UNIT) / Fraction(UNIT)
-
-
-def _law(planned: PlannedCase, values: Ints, what: str) -> Finding:
+def _law(measured: Sequence[Measured], claim: str) -> Finding:
     """Test residuals against the noise distribution: all together, and in groups of rows."""
+    planned, values = measured[0].planned, np.concatenate([each.residuals for each in measured])
     law, groups = planned.noise.law, _groups(planned, values)
-    p = combined([goodness_of_fit(group, law) for group in groups])
-    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / planned.noise.law.std
-    return Finding(
+    spread = float(np.sqrt((values.astype(np.float64) ** 2).mean())) / law.std
+    return Finding.of_chance(
         planned.subject,
-        f"{what} less exact follows the law, in every row"
-        if what == "measured"
-        else f"{what} less exact follows the law, in every block",
-        p > ALPHA,
-        f"p = {p:.2g}, {values.size:,} draws, all together and in parts: {len(groups) - 1}, "
-        f"spread {spread:.4f} of what is due",
+        claim,
+        combined([goodness_of_fit(group, law) for group in groups]),
+        f"{values.size:,} draws, all together and in parts: {len(groups) - 1}, spread "
+        f"{spread:.4f} of what is due",
         draws=values.size,
-        tests=1,
     )
 
 
-def _groups(planned: PlannedCase, values: Ints) -> list[Ints]:
+def _groups(planned: PlannedPart, values: Ints) -> list[Ints]:
     """Return all values, and those of each row; of blocks and their pieces if rows have few."""
     if len(values) >= 100:
         return [values, *values.T]
@@ -366,17 +353,20 @@ def _groups(planned: PlannedCase, values: Ints) -> list[Ints]:
     return groups
 
 
-def _independent(parts: Sequence[RepeatedReleases | RepeatedMeasurements], what: str) -> Finding:
+def _independent(parts: Sequence[Sequence[Measured]], what: str) -> Finding:
+    """Test the noise of all parts together, of the one or two data sets that were measured."""
     scores = np.concatenate(
-        [part.planned.noise.law.scores(part.residuals) for part in parts], axis=1
+        [
+            part[0].planned.noise.law.scores(np.concatenate([each.residuals for each in part]))
+            for part in parts
+        ],
+        axis=1,
     )
-    p = _dependence(scores)
-    return Finding(
-        parts[0].planned.subject,
+    return Finding.of_chance(
+        parts[0][0].planned.subject,
         f"the noise of no two rows, and of no two {what}, depends on each other",
-        p > ALPHA,
-        f"p = {p:.2g}, {scores.size:,} draws",
-        tests=1,
+        _dependence(scores),
+        f"{scores.size:,} draws",
     )
 
 
@@ -486,33 +476,37 @@ def neighbours(size: Size) -> Iterator[Finding]:
     """
     for case in cases(size):
         if case.repeated:
-            yield _privacy_loss(repeated_measurements(case, size))
+            yield _privacy_loss(*neighbouring_measurements(case, size)[0])
     yield rows_of_persons()
     yield from readers()
 
 
-def _privacy_loss(measurements: RepeatedMeasurements) -> Finding:
+def _privacy_loss(here: Measured, there: Measured) -> Finding:
     """Compare the privacy loss that the best event shows with the claim."""
-    noise, case = measurements.planned.noise, measurements.planned.case
-    shifts = (measurements.exact - measurements.other_exact).astype(np.int64)
+    planned = here.planned
+    law, amount = planned.noise.law, float(planned.noise.amount)
+    shifts = (there.exact - here.exact).astype(np.int64)
     ratios = [
-        noise.law.log_ratio((values.astype(object) - measurements.exact).astype(np.int64), -shifts)
-        for values in (measurements.values, measurements.other_values)
+        law.log_ratio((each.values.astype(object) - here.exact).astype(np.int64), shifts)
+        for each in (here, there)
     ]
-    amount, reached = float(noise.amount), shown_loss(*ratios, noise=case.noise)
+    reached = shown_loss(*ratios, noise=planned.case.noise)
     name, claim = {
         "laplace": ("epsilon", amount),
         "gaussian": ("mu = sqrt(2 rho)", math.sqrt(2 * amount)),
         "rounded": ("mu", math.sqrt(amount)),
-    }[noise.law.noise]
+    }[law.noise]
+    privacy = planned.spec.privacy
+    unit = "a row" if privacy.person is None else f"a person of up to {privacy.max_rows} rows"
+    change = "replaced" if privacy.neighbours == "replace" else "more"
     return Finding(
-        f"{measurements.planned.subject}, {_unit(measurements)}",
+        f"{planned.subject}, {unit} {change}",
         "no event tells neighbouring data apart better than is claimed",
         reached <= claim * (1 + 1e-12),
         f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed: {reached / claim:.0%} of "
         f"it is what {len(ratios[0]):,} draws of each can show",
         neighbours=1,
-        replicates=len(measurements.values),
+        replicates=len(here.values),
         tests=1,
     )
 
@@ -525,22 +519,12 @@ def shown_loss(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> float:
     # A hair below each value: many Laplace ratios are all the largest, but for their rounding.
     thresholds = np.quantile(np.concatenate([tried, other_tried]), _QUANTILES) - _HAIR
 
-    def loss(hits: int, other_hits: int) -> float:
-        p_low = clopper_pearson(hits, left, alpha=ALPHA)[0]
+    def loss(drawn: Floats, other_drawn: Floats, threshold: float, trials: int) -> float:
         # the least epsilon, or the least mu of Gaussian noise, that allows for an event
-        q_high = clopper_pearson(other_hits, left, alpha=ALPHA)[1]
+        p_low, q_high = told_apart(drawn, other_drawn, threshold, trials=trials)
         if noise == "laplace":
             return pure_loss(p_low, q_high)
         return max(0.0, float(ndtri(p_low) - ndtri(q_high)))
 
-    def expected_loss(threshold: float) -> float:
-        return loss(*(int((drawn > threshold).mean() * left) for drawn in (tried, other_tried)))
-
-    best = max(thresholds.tolist(), key=expected_loss)
-    return loss(*(int((drawn[third:] > best).sum()) for drawn in (ratios, other_ratios)))
-
-
-def _unit(measurements: RepeatedMeasurements) -> str:
-    privacy = measurements.planned.spec.privacy
-    unit = "a row" if privacy.person is None else f"a person of up to {privacy.max_rows} rows"
-    return f"{unit} {'replaced' if privacy.neighbours == 'replace' else 'more'}"
+    best = max(thresholds.tolist(), key=lambda least: loss(tried, other_tried, least, left))
+    return loss(ratios[third:], other_ratios[third:], best, left)

@@ -6,10 +6,10 @@ the noisy values, are left out.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path, PosixPath
 from typing import IO
 
@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 from dpquery.arrays import Floats, Ints, Numbers
 from dpquery.audit.both_sums import laplace_limit
 from dpquery.audit.cases import OUTSIDE, Case, Codes, Record, Size, write_csv
-from dpquery.audit.planned_cases import PlannedCase, planned_case, private_folder, pure_squared_mu
+from dpquery.audit.planned_cases import PlannedPart, planned_case, private_folder, pure_squared_mu
 from dpquery.commands import release as release_command
+from dpquery.commands.defaults import MECHANISM_CHOICE, NOISE_CHOICE
 from dpquery.measurement.accounting import UNIT, budget_cap
 from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.curator import LinearQuery
+from dpquery.measurement.curator import LinearQuery, Query
 from dpquery.measurement.ledger.caps import parent_cap
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.ledger.store import PartialMeasurement
@@ -35,49 +36,53 @@ from dpquery.untrusted.json_values import Json, mapping
 
 _FEWEST, _MOST_VALUES = 200, 400_000  # replicates, values
 _MANY_ROWS = 50  # of the one person more
+_WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much
+_WIDE_RELEASES = 4
+_AMPLE = 10**9  # epsilon or rho
 
 
 @dataclass(frozen=True, eq=False)
-class RepeatedMeasurements:
-    """Noisy values of two neighbouring data sets."""
+class Measured:
+    """Noisy values of one part of a case, measured many times over."""
 
-    planned: PlannedCase  # the case and its plan
-    values: Ints  # of the made-up data: (replicates, rows)
-    exact: Numbers  # its answers, recomputed: (rows,) Python integers
-    other_values: Ints  # of its neighbour
-    other_exact: Numbers  # likewise
+    planned: PlannedPart
+    values: Ints  # (replicates, rows)
+    exact: Numbers  # recomputed: (rows,) Python integers
 
     @property
     def residuals(self) -> Ints:
-        """Noisy minus exact of both, in steps of the grid: (2 replicates, rows)."""
-        residuals = self.values.astype(object) - self.exact
-        other_residuals = self.other_values.astype(object) - self.other_exact
-        return np.concatenate([residuals, other_residuals]).astype(np.int64)
+        """Noisy minus exact, in steps of the grid: (replicates, rows)."""
+        return (self.values.astype(object) - self.exact).astype(np.int64)
 
 
-def repeated_measurements(case: Case, size: Size) -> RepeatedMeasurements:
-    """Return the measurements of a case and its neighbour, but for those of squared weights."""
-    return measured_parts(case, size)[0]
+def of_parts(
+    parts: Sequence[PlannedPart], values: Ints, records: list[Record]
+) -> tuple[Measured, ...]:
+    """Return the values of each part of all values, (n, rows), of some records."""
+    split = np.split(values, [parts[0].strategy.length], axis=1)[: len(parts)]
+    return tuple(
+        Measured(part, own, part.answers(records)) for part, own in zip(parts, split, strict=True)
+    )
 
 
 @lru_cache(maxsize=32)
-def measured_parts(case: Case, size: Size) -> tuple[RepeatedMeasurements, ...]:
-    """Measure a case and its neighbour as often as the audit asks, once for every run of it."""
-    planned = planned_case(case, size)
-    query = query_of(planned)
-    replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // planned.strategy.length))
-    measured: list[list[Numbers]] = [[] for _ in planned.parts]
-    for rows in neighbouring_records(planned):
-        tables = dict(tables_of(query, rows))
+def neighbouring_measurements(case: Case, size: Size) -> tuple[tuple[Measured, ...], ...]:
+    """Measure a case and its neighbour as often as the audit asks, once for every run of it.
+
+    Of every part there are the values of both.
+    """
+    parts = planned_case(case, size)
+    query = query_of(parts[0])
+    replicates = min(size.replicates, max(_FEWEST, _MOST_VALUES // parts[0].strategy.length))
+    both = []
+    for records in neighbouring_records(parts[0]):
+        tables = dict(tables_of(query, records))
         noisy = [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(replicates)]
-        values = planned.of_parts(np.stack(noisy))
-        for part, of_part, values_of_part in zip(planned.parts, measured, values, strict=True):
-            of_part += [values_of_part, part.answers(rows)]
-    pairs = zip(planned.parts, measured, strict=True)
-    return tuple(RepeatedMeasurements(part, *of_part) for part, of_part in pairs)
+        both.append(of_parts(parts, np.stack(noisy), records))
+    return tuple(zip(*both, strict=True))
 
 
-def query_of(planned: PlannedCase) -> LinearQuery:
+def query_of(planned: PlannedPart) -> LinearQuery:
     """Return the linear query that a release of a case measures."""
     plan, spec = plan_and_spec(planned.plan, Path("dpquery.plan"))
     request = ReleaseRequest(planned.case.epsilon, spec.privacy.delta, planned.case.noise, (), 1)
@@ -88,15 +93,16 @@ def tables_of(query: LinearQuery, records: list[Record]) -> Mapping[Subset, Ints
     """Return the tables that the curator counts in a file of records."""
     with private_folder() as folder:
         write_csv(folder / "data.csv", records, query.spec)
-        return tabulate(
-            folder / "data.csv",
-            spec=query.spec,
-            subsets=query.subsets,
-            classes=query.compiled.classes,
-        )
+        return tables_in(folder / "data.csv", query)
 
 
-def neighbouring_records(planned: PlannedCase) -> tuple[list[Record], list[Record]]:
+def tables_in(data: Path, query: Query) -> Mapping[Subset, Ints]:
+    """Return the tables that the curator counts in some data."""
+    classes = query.compiled.classes
+    return tabulate(data, spec=query.spec, subsets=query.subsets, classes=classes)
+
+
+def neighbouring_records(planned: PlannedPart) -> tuple[list[Record], list[Record]]:
     """Return two neighbouring data sets whose answers are as far apart as any.
 
     The one person more has many rows, the first of them outside if it can be; all others are in
@@ -134,17 +140,8 @@ class UnstoredParts(PartialMeasurement):
         """Store nothing."""
 
 
-_WIDE = 10_000  # rows; of measurements that are wider, fewer releases say as much
-_WIDE_RELEASES = 4
-_ERRORS = ("rmse", "max_std_error")
-_AMPLE = 10**9  # epsilon or rho
-
-
 class Watched(PosixPath):
-    """A path that notes what a ledger says is spent whenever the file is opened.
-
-    It is opened for its header first, which must be sound before anything is charged.
-    """
+    """A path that notes what a ledger says is spent whenever the file is opened."""
 
     ledger: Path
     seen: list[int]
@@ -163,82 +160,109 @@ class Watched(PosixPath):
 
 
 @dataclass(frozen=True, eq=False)
-class Charge:
-    """What the ledger recorded during one release, in units of 1e-18."""
+class WatchedRelease:
+    """A release, and what the ledger said while it was made, in units of 1e-18."""
 
-    before: int  # what was spent before it
-    seen: tuple[int, ...]  # what was spent each time that the data was opened
-    after: int  # what was spent after it
-    again: int  # what was spent after it was made again
-    opened_again: int  # how often the data was opened then
+    folder: Path  # it lies there
+    values: Ints  # what was committed
+    paid: int  # what was charged
+    missing: tuple[int, ...]  # what of that was not yet on record whenever the data was opened
+    whole: bool  # whether the ledger verifies, and the release is in it
+
+    @classmethod
+    def made(
+        cls,
+        folder: Path,
+        number: int,
+        *,
+        epsilon: Fraction,
+        noise: str = NOISE_CHOICE,
+        mechanism: str = MECHANISM_CHOICE,
+        again: bool = False,
+    ) -> "WatchedRelease":
+        """Make the release of a number as the command does, of the data and plan in a folder."""
+        ledger = folder / "state" / "ledger.db"
+        data, before = Watched.of(folder / "data.csv", ledger), spent(ledger)
+        report = release_command.release(
+            data,
+            plan_path=folder / "dpquery.plan",
+            ledger_path=ledger,
+            out=folder / f"release{number}",
+            epsilon=epsilon,
+            noise=noise,
+            mechanism=mechanism,
+            release_number=number,
+            replace=again,
+        )
+        after = spent(ledger)
+        with Ledger.open(ledger, create=False) as opened:
+            whole = opened.verify([report.directory]) == opened.history()[-1].head
+        missing = tuple(after - seen for seen in data.seen)
+        return cls(report.directory, report.measured.values, after - before, missing, whole)
+
+    @property
+    def rho(self) -> Fraction:
+        """What was charged, as the rho of zCDP."""
+        return Fraction(self.paid, UNIT)
+
+    @property
+    def early(self) -> bool:
+        """Whether all was on record whenever the records were read, and stays there.
+
+        The data is opened for its header first, which must be sound before anything is charged.
+        """
+        return len(self.missing) > 1 and not any(self.missing[1:]) and self.whole
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing was charged, and no data opened."""
+        return not self.paid and not self.missing
 
 
 @dataclass(frozen=True, eq=False)
 class RepeatedReleases:
     """The releases of one case."""
 
-    planned: PlannedCase  # the case and its plan
-    values: Ints  # the noisy values of every release, as its file has them: (releases, rows)
-    exact: Numbers  # the exact answers, recomputed: (rows,) Python integers
+    parts: tuple[Measured, ...]  # the values of every release, as its file has them
+    made: tuple[WatchedRelease, ...]
+    again: WatchedRelease  # the first one, made once more
     manifest: Json  # release.json of the first one
-    charge: Charge  # what the ledger recorded then
     answers: Floats  # (estimate, std_error) of all queries in the first one: (queries, 2)
     errors: Floats  # (rmse, max_std_error) of every item in its errors.parquet: (items, 2)
-    beside: "RepeatedReleases | None" = None  # the same with the values of what is beside
 
     @property
-    def parts(self) -> "tuple[RepeatedReleases, ...]":
-        """It, and that of what is beside."""
-        return (self,) if self.beside is None else (self, self.beside)
-
-    @property
-    def noise(self) -> Json:
-        """What the manifest says of the noise on the values."""
-        noise = mapping(self.manifest["noise"])
-        return noise if self.planned.first == 0 else _beside(noise)
-
-    @property
-    def residuals(self) -> Ints:
-        """Noisy minus exact, in steps of the grid: (releases, rows)."""
-        return (self.values.astype(object) - self.exact).astype(np.int64)
+    def planned(self) -> PlannedPart:
+        """The case and its plan."""
+        return self.parts[0].planned
 
 
 @lru_cache(maxsize=32)
 def repeated_releases(case: Case, size: Size) -> RepeatedReleases:
     """Release a case as often as the audit asks, once for every run of it."""
-    planned = planned_case(case, size)
+    parts = planned_case(case, size)
+    planned = parts[0]
     wide = planned.strategy.length > _WIDE
+    number = min(size.releases, _WIDE_RELEASES) if wide else size.releases
     with private_folder() as folder:
-        data, ledger = folder / "data.csv", folder / "state" / "ledger.db"
-        write_csv(data, planned.records, planned.spec)
+        write_csv(folder / "data.csv", planned.records, planned.spec)
         (folder / "dpquery.plan").write_bytes(planned.plan)
-        register(planned, ledger)
-        charge = _first(planned, folder)
-        for number in range(2, 1 + (min(size.releases, _WIDE_RELEASES) if wide else size.releases)):
-            release_once(planned, folder, data, number)
-        folders = sorted(folder.glob("release*/"), key=lambda folder: int(folder.name[7:]))
-        values = np.stack([values_of(folder) for folder in folders])
-        manifest = mapping(json.loads((folders[0] / "release.json").read_text(encoding="utf-8")))
-        answers, errors = (
-            _answers(planned, folders[0]),
-            _columns(folders[0] / "errors.parquet", *_ERRORS),
+        register(planned, folder / "state" / "ledger.db")
+        release = partial(WatchedRelease.made, folder, epsilon=case.epsilon, noise=case.noise)
+        made = tuple(release(k) for k in range(1, 1 + number))
+        again, first = release(1, again=True), made[0].folder
+        values = np.stack([values_of(each.folder) for each in made])
+        files = (first / f"{item.name}.parquet" for item in planned.spec.items)
+        return RepeatedReleases(
+            of_parts(parts, values, planned.records),
+            made,
+            again,
+            mapping(json.loads((first / "release.json").read_text(encoding="utf-8"))),
+            np.concatenate([_columns(file, "estimate", "std_error") for file in files]),
+            _columns(first / "errors.parquet", "rmse", "max_std_error"),
         )
-    halves = planned.of_parts(values)
-    first, *others = (
-        RepeatedReleases(
-            part, of_part, part.answers(planned.records), manifest, charge, answers, errors
-        )
-        for part, of_part in zip(planned.parts, halves, strict=True)
-    )
-    return replace(first, beside=others[0]) if others else first
 
 
-def _beside(noise: Json) -> Json:
-    """Return what a manifest says of the noise on what is measured beside weights."""
-    return mapping(noise["squares" if "squares" in noise else "replicates"])
-
-
-def register(planned: PlannedCase, ledger: Path) -> None:
+def register(planned: PlannedPart, ledger: Path) -> None:
     """Put a case's dataset on record in a new ledger, with caps that no audit reaches."""
     dataset, privacy = planned.spec.dataset, planned.spec.privacy
     cap = replace(budget_cap(planned.spec.budget, privacy), units=_AMPLE * UNIT)
@@ -247,36 +271,6 @@ def register(planned: PlannedCase, ledger: Path) -> None:
         parent = replace(parent, cap=replace(parent.cap, units=_AMPLE * UNIT))
     with Ledger.open(ledger, create=True) as opened:
         opened.register(dataset.id, cap, parent=parent)
-
-
-def release_once(
-    planned: PlannedCase, folder: Path, data: Path, number: int, *, again: bool = False
-) -> Path:
-    """Make one release as the command does, and return its folder."""
-    out = folder / f"release{number}"
-    release_command.release(
-        data,
-        plan_path=folder / "dpquery.plan",
-        ledger_path=folder / "state" / "ledger.db",
-        out=out,
-        epsilon=planned.case.epsilon,
-        noise=planned.case.noise,
-        release_number=number,
-        replace=again,
-    )
-    return out
-
-
-def _first(planned: PlannedCase, folder: Path) -> Charge:
-    """Make the first release, watching the ledger, and make it again."""
-    ledger = folder / "state" / "ledger.db"
-    data = Watched.of(folder / "data.csv", ledger)
-    before = spent(ledger)
-    release_once(planned, folder, data, 1)
-    seen, after = tuple(data.seen), spent(ledger)
-    data.seen = []
-    release_once(planned, folder, data, 1, again=True)
-    return Charge(before, seen, after, spent(ledger), len(data.seen))
 
 
 def spent(ledger: Path) -> int:
@@ -290,21 +284,21 @@ def spent(ledger: Path) -> int:
         return min(status.account.spent for status in opened.status())
 
 
-def units(planned: PlannedCase, manifest: Json) -> tuple[int, int]:
-    """Return the least and the most that a release of a case may charge, in units of 1e-18.
+def noise_in(manifest: Json, planned: PlannedPart) -> Json:
+    """Return what a manifest says of the noise of a part."""
+    noise = mapping(manifest["noise"])
+    return noise if not planned.first else mapping(noise[planned.beside])
+
+
+def units(planned: PlannedPart, manifest: Json) -> tuple[int, int]:
+    """Return the least and the most that a part of a release may charge, in units of 1e-18.
 
     The least is what its noise costs, from the scale in the manifest and the recomputed
     sensitivity; the most is the epsilon, rho or squared mu of the case. Where rho or squared mu
     adds up, Laplace noise costs at least what records of the worst cells do, and at most what
     epsilon alone implies.
     """
-    noise = mapping(manifest["noise"])
-    if planned.beside is not None:
-        alone, beside = replace(planned, beside=None), planned.beside
-        pairs = [units(alone, manifest), units(beside, {"noise": dict(_beside(noise))})]
-        least, most = (sum(ends) for ends in zip(*pairs, strict=True))
-        return least - 1, most  # each of both is rounded up
-    scale = Fraction(float(str(noise["scale"])))
+    scale = Fraction(float(str(noise_in(manifest, planned)["scale"])))
     exact, amount = Fraction(planned.noise.sensitivity), planned.noise.amount
     if planned.case.noise == "gaussian":
         most = amount * (1 + Fraction(1, 10**9))  # worked out in floats, to some twelve digits
@@ -335,11 +329,6 @@ def values_of(out: Path) -> Ints:
     if str(column.type) != "int64" or column.null_count:
         raise ValueError(f"measurements.parquet holds {column.type}, and not whole numbers alone")
     return np.asarray(column.to_numpy())
-
-
-def _answers(planned: PlannedCase, out: Path) -> Floats:
-    files = (out / f"{item.name}.parquet" for item in planned.spec.items)
-    return np.concatenate([_columns(file, "estimate", "std_error") for file in files])
 
 
 def _columns(file: Path, *names: str) -> Floats:

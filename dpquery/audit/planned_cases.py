@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 
-from dpquery.arrays import Ints, Numbers
+from dpquery.arrays import Numbers
 from dpquery.audit.cases import CASES, Case, Codes, Record, Size, counted, records_for
 from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, classes_of, dense_strategy
 from dpquery.audit.statistics import NoiseDistribution
@@ -260,8 +260,12 @@ def _on_grid(strategy: DenseStrategy, exact: int, power: int, *, columns: int) -
 
 
 @dataclass(frozen=True, eq=False)
-class PlannedCase:
-    """A case and its plan."""
+class PlannedPart:
+    """A case and its plan, and one part of what is measured.
+
+    Beside counts or weights there may be another part: squared weights, or all differences of
+    replicates.
+    """
 
     case: Case  # its spec and how it is released
     spec: Spec
@@ -269,19 +273,9 @@ class PlannedCase:
     name: str  # of the strategy that was chosen
     strategy: DenseStrategy  # the chosen one, dense
     noise: ExpectedNoise  # that it must have at the case's epsilon
+    beside: str = ""  # what a manifest calls it; empty for counts and weights
     first: int = 0  # what of a record is added up, see `steps_added`; and of how many the sums are
     copies: int = 1
-    # the same for squared weights, or for all differences of replicates, if they are measured too
-    beside: "PlannedCase | None" = None
-
-    @property
-    def parts(self) -> "tuple[PlannedCase, ...]":
-        """It, and that of what is beside: what is measured, one after the other."""
-        return (self,) if self.beside is None else (self, self.beside)
-
-    def of_parts(self, values: Ints) -> list[Ints]:
-        """Return those of each part of all values, (n, rows), in their order."""
-        return np.split(values, [self.strategy.length], axis=1)[: len(self.parts)]
 
     @property
     def subject(self) -> str:
@@ -318,44 +312,39 @@ def cases(size: Size) -> Iterator[Case]:
 
 
 @lru_cache(maxsize=2 * len(CASES))
-def planned_case(case: Case, size: Size) -> PlannedCase:
-    """Return a case with its plan, planned once for every run of the audit."""
+def planned_case(case: Case, size: Size) -> tuple[PlannedPart, ...]:
+    """Return the parts of a case with its plan, planned once for every run of the audit."""
     content = case.plan
     if content is None:
         with private_folder() as folder:
             content = planned_in(folder, case.spec)
     _, spec = plan_and_spec(content, Path("dpquery.plan"))
     raw = json.loads(content)
-    selections = (selection for selection in raw["selections"] if selection["noise"] == case.noise)
-    ((name, pairs),) = (
-        (selection["best"], "record_change" in selection) for selection in selections
-    )
-    strategy = dense_strategy(spec, raw, case.noise)
-    weight, steps = spec.privacy.weight, 1
-    if weight is not None:
-        steps = int(weight.at_most / weight.step)
+    (selection,) = (each for each in raw["selections"] if each["noise"] == case.noise)
+    name, pairs = selection["best"], "record_change" in selection
+    strategy, weight = dense_strategy(spec, raw, case.noise), spec.privacy.weight
+    part = partial(PlannedPart, case, spec, content)
     noise_of = partial(
         expected_noise,
         spec=spec,
         epsilon=case.epsilon,
         delta=spec.privacy.delta,
         accounting=spec.budget.counted,
-        pairs=pairs,
     )
+    steps = 1 if weight is None else int(weight.at_most / weight.step)
     if weight is None or (weight.design_effect is None and weight.replicates is None):
-        return PlannedCase(case, spec, content, name, strategy, noise_of(strategy, steps=steps))
-    noise, tenth = noise_of(strategy, steps=steps, share=Fraction(9, 10)), Fraction(1, 10)
-    of_weights = PlannedCase(case, spec, content, name, strategy, noise)
+        return (part(name, strategy, noise_of(strategy, pairs=pairs, steps=steps)),)
+    tenth = Fraction(1, 10)
+    noise = noise_of(strategy, pairs=pairs, steps=steps, share=1 - tenth)
+    weights = part(name, strategy, noise)
     if weight.replicates is not None:
         most, copies = int(weight.replicates.at_most / weight.step), len(weight.replicates.columns)
-        together = noise_of(strategy, steps=most, share=tenth, pairs=False)
+        together = noise_of(strategy, pairs=False, steps=most, share=tenth)
         name += " of replicates"
-        differences = PlannedCase(case, spec, content, name, strategy, together, 1, copies)
-        return replace(of_weights, beside=differences)
+        return weights, part(name, strategy, together, "replicates", 1, copies)
     coarse = replace(strategy, coarser=steps.bit_length())
-    squared = noise_of(coarse, steps=steps**2, share=tenth)
-    name += " of squared weights"
-    return replace(of_weights, beside=PlannedCase(case, spec, content, name, coarse, squared, 1))
+    squared = noise_of(coarse, pairs=pairs, steps=steps**2, share=tenth)
+    return weights, part(name + " of squared weights", coarse, squared, "squares", 1)
 
 
 def planned_in(folder: Path, spec: str) -> bytes:

@@ -10,9 +10,8 @@ from dpquery.audit.discoveries import discoveries
 from dpquery.audit.end_to_end import independence, lattice, neighbours, residuals
 from dpquery.audit.installation import sampler, supply
 from dpquery.audit.planned_cases import private_folder
-from dpquery.audit.rap_checks import rap
+from dpquery.audit.rounds_checks import adaptive, rap
 from dpquery.audit.statistics import MOST_TESTS, TO_ITS_END, Finding
-from dpquery.audit.table_runs import adaptive
 from dpquery.exceptions import DpqueryError, LedgerError, SpecError
 from dpquery.measurement.ledger.store import check_local
 from dpquery.progress import current_reporter, reporting

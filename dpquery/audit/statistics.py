@@ -181,6 +181,20 @@ def clopper_pearson(successes: int, trials: int, *, alpha: float) -> tuple[float
     return low, high
 
 
+def told_apart(
+    drawn: Floats, other_drawn: Floats, threshold: float, *, trials: int = 0
+) -> tuple[float, float]:
+    """Return bounds on the probability of passing a threshold: least of one law, most of another.
+
+    Either is wrong with probability ALPHA / 2 at most. Where more trials are given than there are
+    draws, as if so many had as large shares that pass.
+    """
+    trials = trials or len(drawn)
+    hits, others = (int((values > threshold).mean() * trials) for values in (drawn, other_drawn))
+    low = clopper_pearson(hits, trials, alpha=ALPHA)[0]
+    return low, clopper_pearson(others, trials, alpha=ALPHA)[1]
+
+
 def pure_loss(p_low: float, q_high: float) -> float:
     """Return the least epsilon of a mechanism that gives an event P >= p_low, or Q <= q_high.
 
@@ -231,3 +245,10 @@ class Finding:
     replicates: int = 0  # how often they were measured, each
     tests: int = 0  # statistical tests behind it; a sound product fails each with probability ALPHA
     part: str = ""  # of the audit, which `audit` adds
+
+    @classmethod
+    def of_chance(
+        cls, subject: str, claim: str, p: float, evidence: str, *, draws: int = 0
+    ) -> "Finding":
+        """Return what one test found whose p-value is p."""
+        return cls(subject, claim, p > ALPHA, f"p = {p:.2g}, {evidence}", draws=draws, tests=1)

@@ -1,12 +1,13 @@
 """Made-up towns for the audit of runs in rounds: small enough to work every probability out.
 
 All is public and written out by hand, the queries a second time as plain conditions on a record, so
-that nothing here follows from how the product reads a spec, counts records or answers queries.
+that nothing here follows from how the product reads a spec, counts records or answers queries. A
+town is asked in either layout of rounds: RAP's single queries, or whole tables.
 
 Runs on them go through the real code from the CSV file to the committed vector. A release goes the
-whole way: plan, ledger, curator, relaxed rows, files. The bulk of the runs are the curator's query
-on tables that the curator's counting made of a CSV file, with a public side that has no fit in it:
-the audit may choose what it answers.
+whole way: plan, ledger, curator, fit, files. The bulk of the runs are the curator's query on tables
+that the curator's counting made of a CSV file, with a public side that has no fit in it: the audit
+may choose what it answers.
 """
 
 from collections import Counter
@@ -19,15 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.audit.measurements import UnstoredParts, Watched, spent
+from dpquery.audit.measurements import UnstoredParts, WatchedRelease, tables_in
 from dpquery.audit.planned_cases import planned_in
-from dpquery.commands import release as release_command
-from dpquery.measurement.accounting import UNIT, Price, guarantee, unit_of
-from dpquery.measurement.counting.tabulate import tabulate
-from dpquery.measurement.ledger.ledger import Ledger
+from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery
-from dpquery.measurement.rounds.run import MeasuredRun, PublicFit, Round
+from dpquery.measurement.rounds.run import Round
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
 from dpquery.operators.compile import compile_spec
 from dpquery.plan_file.plan import read_plan, write_plan
@@ -38,7 +36,6 @@ from dpquery.plan_file.rehearsals import (
     RapSettings,
     Rehearsal,
 )
-from dpquery.releases.manifest import Manifest, read_manifest
 from dpquery.spec.parsing.read import parse
 
 AgeAndSex = tuple[int, str]
@@ -63,11 +60,20 @@ workload:
 EPSILON, DELTA = Fraction(10), Fraction(1, 10**6)
 KINDS = tuple(product(range(4), "FM"))
 """All records there can be."""
-_EITHER = [[age <= last or sex == "F" for age, sex in KINDS] for last in range(4)]
-_CELLS = [[kind == queried for kind in KINDS] for queried in KINDS]
-ANSWERED = np.array([*_EITHER, *_CELLS], dtype=np.int64)
-"""Whether each query holds of each kind of record, (m, 8): in the order of the spec."""
-BLOCKS = (len(_EITHER), len(_CELLS))
+_CELLS = np.array([[kind == queried for kind in KINDS] for queried in KINDS], np.int64)
+BLOCKS = (
+    np.array([[age <= k or sex == "F" for age, sex in KINDS] for k in range(4)], np.int64),
+    _CELLS,
+)
+"""Whether each query holds of each kind of record, (m, 8): a matrix for each item of the spec."""
+ANSWERED = np.concatenate(BLOCKS)
+TABLES = (
+    np.array([[age == asked for age, _ in KINDS] for asked in range(4)], np.int64),
+    np.array([[sex == asked for _, sex in KINDS] for asked in "FM"], np.int64),
+    _CELLS,
+)
+"""The same of the cells of the tables of age, sex, and both."""
+_TABLES_OFF = (6, 0, 0, 0, -9, 0, 1, *[0] * 7)
 _COUNTS = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
 DECLARED = sum(_COUNTS.values())
 """The number of records that a spec declares; it is public, and the total, if they are replaced and
@@ -81,15 +87,14 @@ class Town:
 
     name: str  # what is protected, in words
     settings: RapSettings  # of RAP
-    # how far each query is answered too low before the first round, in steps of `span`
+    # how far RAP answers each query too low before the first round, in steps of `span`
     off: tuple[int, ...]
     worst: AgeAndSex  # the record that the neighbour has more
     # the record that it has for it; None where records are added or removed
     instead: AgeAndSex | None = None
     person: bool = False  # whether the unit is a person, whose rows beyond `limit` do not count
     limit: int = 1  # D, the most rows of a person; 1 for rows
-    # whether the number of rows is, exactly, where they are replaced: none is dropped
-    declared: bool = True
+    tables: bool = False  # whether whole tables are measured, and not RAP's single queries
 
     @property
     def replace(self) -> bool:
@@ -97,12 +102,19 @@ class Town:
         return self.instead is not None
 
     @property
+    def declared(self) -> bool:
+        """Whether the number of rows is declared, exactly: none is dropped.
+
+        That gives every column a class more, which tables are not asked with.
+        """
+        return self.replace and not self.tables
+
+    @property
     def spec(self) -> str:
         """The text of the spec."""
         unit = f"{{person: id, max_rows: {self.limit}}}" if self.person else "row"
         neighbours = "replace" if self.replace else "add-remove"
-        exact = self.replace and self.declared
-        rows, other = (DECLARED, "count") if exact else (f"about {DECLARED}", "drop")
+        rows, other = (DECLARED, "count") if self.declared else (f"about {DECLARED}", "drop")
         return SPEC.format(unit=unit, neighbours=neighbours, rows=rows, other=other)
 
     @property
@@ -119,7 +131,7 @@ class Town:
         whose = [row for row in rows if row[:2] == ("1", "M")][:2]
         greedy = [whose[k % 2] for k in range(2 * self.limit + 3)]
         nobody: list[TownRow] = [("2", "F", "")] if self.person else []
-        outside = [] if self.replace and self.declared else _OUTSIDE
+        outside = [] if self.declared else _OUTSIDE
         return [*outside, *rows, *(greedy if self.person else []), *nobody]
 
     @property
@@ -135,11 +147,21 @@ class Town:
         place = [row[:2] for row in changed].index((str(self.instead[0]), self.instead[1]))
         return [*changed[:place], new, *changed[place + 1 :]]
 
+    def truth(self, rows: Iterable[TownRow]) -> list[Ints]:
+        """Return the true answers of all blocks, or tables, counted one record after another."""
+        counted = self.counted(rows)
+        counts = np.array([counted[kind] for kind in KINDS])
+        return [holds @ counts for holds in (TABLES if self.tables else BLOCKS)]
+
     @property
     def start(self) -> list[Ints]:
-        """What RAP's public side answers before the first round, by block."""
-        answers = answers_of(self.counted(self.rows)) - self.span * np.array(self.off)
-        return np.split(answers, np.cumsum(BLOCKS)[:-1])
+        """What the public side answers before the first round, by block or table."""
+        truth, off = self.truth(self.rows), np.array(_TABLES_OFF if self.tables else self.off)
+        ends = np.cumsum([len(answers) for answers in truth])[:-1]
+        return [
+            answers - self.span * less
+            for answers, less in zip(truth, np.split(off, ends), strict=True)
+        ]
 
     def counted(self, rows: Iterable[TownRow]) -> Counter[AgeAndSex]:
         """Count the records that count, of each kind, one by one."""
@@ -153,11 +175,6 @@ class Town:
             rows_of[name] += 1
             counts[int(age), sex] += 1
         return counts
-
-
-def answers_of(counted: Counter[AgeAndSex]) -> Ints:
-    """Return the true answers of all queries, (m,)."""
-    return np.asarray(ANSWERED @ np.array([counted[kind] for kind in KINDS]))
 
 
 def csv_of(rows: Sequence[TownRow]) -> str:
@@ -232,7 +249,7 @@ class Bench:
     query: RoundsQuery[RapRounds] | RoundsQuery[TableRounds]
 
     @classmethod
-    def of(cls, town: Town, folder: Path, *, start: Sequence[Ints] | None = None) -> "Bench":
+    def of(cls, town: Town, folder: Path) -> "Bench":
         """Set a town up in a folder: its spec and the files of its two neighbours."""
         folder.mkdir(parents=True)
         (folder / "data.csv").write_text(csv_of(town.rows))
@@ -242,93 +259,33 @@ class Bench:
         workload, privacy = compiled.workload, spec.privacy
         promised = guarantee("gaussian", epsilon=EPSILON, delta=DELTA)
 
-        def begin(_: MeasuredRun) -> PublicFit:
-            return ShiftedFit(town.start if start is None else start)
+        start = town.start
 
-        if start is None:
-            rap = rap_rounds(
-                workload, town.settings, privacy=privacy, guarantee=promised, rows=rows
+        def begin(_: object) -> ShiftedFit:
+            return ShiftedFit(start)
+
+        if town.tables:
+            tables = table_rounds(
+                workload, privacy=privacy, guarantee=promised, rows=rows, items=compiled.items
             )
-            return cls(town, folder, RoundsQuery(spec, compiled, rap, 1, begin))
-        tables = table_rounds(
-            workload, privacy=privacy, guarantee=promised, rows=rows, items=compiled.items
-        )
-        return cls(town, folder, RoundsQuery(spec, compiled, tables, 1, begin))
+            return cls(town, folder, RoundsQuery(spec, compiled, tables, 1, begin))
+        rap = rap_rounds(workload, town.settings, privacy=privacy, guarantee=promised, rows=rows)
+        return cls(town, folder, RoundsQuery(spec, compiled, rap, 1, begin))
 
     def vectors(self, file: str, number: int) -> list[Ints]:
         """Return what so many runs on a file commit."""
-        query = self.query
-        tables = tabulate(
-            self.folder / file,
-            spec=query.spec,
-            subsets=query.subsets,
-            classes=query.compiled.classes,
-        )
-        return [query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(number)]
+        tables = tables_in(self.folder / file, self.query)
+        return [self.query.noisy(dict(tables), draft=UnstoredParts()) for _ in range(number)]
 
-    def plan(self) -> None:
-        """Plan, and put the mechanism into the plan as if it had been rehearsed."""
-        content = planned_in(self.folder, self.town.spec)
-        planned: PlannedFit = PlannedAdaptive(**vars(REHEARSED), tables=3, rounds=1)
-        if isinstance(self.query.rounds, RapRounds):
-            planned = PlannedRap(**vars(REHEARSED), settings=self.town.settings)
-        plan = read_plan(content).with_fit(planned)
-        (self.folder / "dpquery.plan").write_bytes(write_plan(plan))
-
-
-@dataclass(frozen=True, eq=False)
-class ReleasedRun:
-    """A release as anybody can read it, and what was on record while it read the data."""
-
-    manifest: Manifest  # of the release
-    values: Ints  # what was committed
-    charged: Fraction  # rho, by the ledger when all was done
-    before: Fraction  # the least rho on record whenever the data was opened to be read
-    charges: int  # number of charges in the end
-    whole: bool  # whether the ledger verifies and the release is in it
-
-    @property
-    def early(self) -> bool:
-        """Whether all was on record at the first read, once."""
-        return self.before == self.charged and self.charges == 1 and self.whole
-
-
-def released_run(bench: Bench, number: int) -> ReleasedRun:
-    """Plan if that is still to be done, and release a town under a release number."""
-    folder, ledger_path = bench.folder, bench.folder / "state" / "ledger.db"
-    plan_path, out = folder / "dpquery.plan", folder / f"release-{number}"
-    if not plan_path.exists():
-        bench.plan()
-    data = Watched.of(folder / "data.csv", ledger_path)
-    spent_before = spent(ledger_path)
-    report = release_command.release(
-        data,
-        plan_path=plan_path,
-        ledger_path=ledger_path,
-        out=out,
-        epsilon=EPSILON,
-        mechanism="rap" if isinstance(bench.query.rounds, RapRounds) else "adaptive",
-        release_number=number,
-    )
-    with Ledger.open(ledger_path, create=False) as ledger:
-        key = report.mechanism.query.key
-        events, name = ledger.history(), report.spec.dataset.id
-        units = [
-            int(str(event.fields["units"]))
-            for event in events
-            if event.kind == "reserve" and event.fields["key"] == key
-        ]
-        unit = unit_of(report.spec.privacy)
-        price = Price(units[0], ledger.currency(name, unit=unit), unit)
-        stored = ledger.lookup(name, key=key, price=price)
-        whole = stored is not None and ledger.verify([out]) == events[-1].head
-    values = np.zeros(0, np.int64) if stored is None else stored.values
-    charged, before = sum(units), min(data.seen[1:], default=spent_before) - spent_before
-    return ReleasedRun(
-        read_manifest(out),
-        values,
-        Fraction(charged, UNIT),
-        Fraction(before, UNIT),
-        len(units),
-        whole,
-    )
+    def release(self, number: int) -> WatchedRelease:
+        """Plan if that is still to be done, and make the release of a number."""
+        if not (self.folder / "dpquery.plan").exists():
+            # put the mechanism into the plan as if it had been rehearsed
+            content = planned_in(self.folder, self.town.spec)
+            planned: PlannedFit = PlannedRap(**vars(REHEARSED), settings=self.town.settings)
+            if self.town.tables:
+                planned = PlannedAdaptive(**vars(REHEARSED), tables=3, rounds=1)
+            plan = read_plan(content).with_fit(planned)
+            (self.folder / "dpquery.plan").write_bytes(write_plan(plan))
+        key = self.query.rounds.key
+        return WatchedRelease.made(self.folder, number, epsilon=EPSILON, mechanism=key)

@@ -297,7 +297,7 @@ def test_a_person_who_is_counted_with_all_rows_is_told_apart(only, monkeypatch):
 @pytest.mark.slow
 def test_the_cases_are_of_every_family_of_strategies():
     size = Size(draws=0, replicates=0, releases=0)
-    names = {planned_case(case, size).name for case in CASES}
+    names = {planned_case(case, size)[0].name for case in CASES}
     assert names == {
         *("OPT_M", "OPT_F", "OPT_R", "OPT_0", "OPT_x", "OPT_C", "Parts"),
         *("Identity", "Fourier+"),
@@ -401,7 +401,7 @@ def test_a_plan_that_cannot_be_audited_is_refused(town, monkeypatch):
 @pytest.mark.statistical
 def test_two_processes_that_draw_the_same_are_seen(monkeypatch):
     size = replace(FEW)
-    planned = planned_case(ROWS, size)
+    planned = planned_case(ROWS, size)[0]
     assert two_processes(planned).passed
     monkeypatch.setattr(
         end_to_end, "_released", lambda planned, folder: np.arange(planned.strategy.length)

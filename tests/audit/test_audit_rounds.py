@@ -11,50 +11,29 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpquery.audit import rap_checks, table_runs, towns
+from dpquery.audit import rounds_checks, towns
 from dpquery.audit.cases import QUICK, Size
-from dpquery.audit.rap_checks import (
+from dpquery.audit.measurements import tables_in
+from dpquery.audit.rounds_checks import (
     APART,
     CHARGE,
     CHOSEN,
     FIGURES,
+    LAW_OF_TABLES,
     NOISE,
     SHARP_SELECTIONS,
     TIES,
-    RhoSplit,
-    draws_of,
-    families_move,
-    worst_move,
-)
-from dpquery.audit.statistics import ALPHA, chi_square, clopper_pearson, zcdp_loss
-from dpquery.audit.table_runs import (
-    LAW_OF_TABLES,
-    SETS,
-    TABLES_PUBLISHED,
-    TABLES_SPENT,
-    WEIGHTS,
-    TableLaw,
     adaptive,
-    bench_of,
-    drawn_by,
-    draws_of_tables,
-    law_of_draws,
-    start_of,
-    tables_charge,
-    tables_figures,
-    true_tables,
+    apart,
+    of_releases,
+    of_tables,
+    paired,
+    runs_of,
 )
-from dpquery.audit.towns import (
-    ALL_QUERIES_AT_ONCE,
-    ANSWERED,
-    DECLARED,
-    TOWNS,
-    Bench,
-    ShiftedFit,
-    released_run,
-)
+from dpquery.audit.rounds_law import _WEIGHTS, families_move, law_of, worst_move
+from dpquery.audit.statistics import ALPHA, chi_square
+from dpquery.audit.towns import ALL_QUERIES_AT_ONCE, ANSWERED, DECLARED, TOWNS, Bench, ShiftedFit
 from dpquery.measurement import curator
-from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.rounds import queries
 from dpquery.measurement.rounds import tables as table_rounds
@@ -66,6 +45,7 @@ from dpquery.mechanisms import fitted as rap_mechanism
 from dpquery.progress import reporting
 
 ROWS, REPLACED, PERSONS = TOWNS
+AT_ONCE = {CHARGE, FIGURES}
 SMALL = Size(draws=0, replicates=10 * 150, releases=1)
 MIDDLE = Size(draws=0, replicates=10 * 400, releases=1)
 LARGE = Size(draws=0, replicates=10 * 1000, releases=1)
@@ -73,13 +53,13 @@ LARGE = Size(draws=0, replicates=10 * 1000, releases=1)
 
 def failed(town, folder, size=SMALL):
     """The claims that do not hold of a town."""
-    findings = rap_checks.audited(Bench.of(town, folder / "town"), size)
+    findings = rounds_checks.audited(Bench.of(town, folder / "town"), size)
     return {finding.claim for finding in findings if not finding.passed}
 
 
 @pytest.mark.slow
 def test_a_sound_product_passes(record_property):
-    findings = list(rap_checks.rap(QUICK))
+    findings = list(rounds_checks.rap(QUICK))
     assert [finding for finding in findings if not finding.passed] == []
     assert len(findings) == 3 * 7
     assert sum(finding.tests for finding in findings) <= 18
@@ -90,53 +70,60 @@ def test_a_sound_product_passes(record_property):
     record_property("neighbours", sum(finding.neighbours for finding in findings))
 
 
-@pytest.mark.parametrize("town", [*TOWNS, ALL_QUERIES_AT_ONCE])
+SUBSETS = ((0,), (1,), (0, 1))
+"""Of the tables of age, sex, and both."""
+TABLED = [replace(town, tables=True) for town in TOWNS]
+
+
+@pytest.mark.parametrize("town", [*TOWNS, ALL_QUERIES_AT_ONCE, *TABLED])
 def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
     bench = Bench.of(town, tmp_path / "town")
-    query, workload = bench.query, bench.query.compiled.workload
+    query, truths = bench.query, []
     for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
-        tables = tabulate(
-            bench.folder / name,
-            spec=query.spec,
-            subsets=query.subsets,
-            classes=query.compiled.classes,
-        )
-        answers = list(map(_exact(tables), workload.blocks))
-        total, answers_of_town = rap_checks.truth(town, rows)
-        assert np.concatenate(answers).tolist() == answers_of_town.tolist()
-        assert tables.get((), DECLARED) == total
-        assert (() in tables) != town.replace
-    moved = rap_checks.truth(town, town.neighbour)[1] - rap_checks.truth(town, town.rows)[1]
+        tables, truth = tables_in(bench.folder / name, query), town.truth(rows)
+        truths.append(np.concatenate(truth))
+        if town.tables:
+            answers = [tables[subset].ravel() for subset in SUBSETS]
+        else:
+            answers = list(map(_exact(tables), query.compiled.workload.blocks))
+            assert tables.get((), DECLARED) == truth[1].sum()
+            assert (() in tables) != town.replace
+        assert [each.tolist() for each in answers] == [each.tolist() for each in truth]
+    moved = truths[1] - truths[0]
     assert np.abs(moved).max() == town.limit
     assert (moved.min() < 0) == town.replace
+    if town.tables:
+        given, ends = query.rounds.candidates, np.cumsum([4, 2])
+        assert (given.subsets, given.weights) == (SUBSETS, _WEIGHTS)
+        most = max(int((part**2).sum()) for part in np.split(moved, ends))
+        assert most == law_of(town, query.guarantee.amount).move * town.limit**2
 
 
 @pytest.mark.parametrize("town", TOWNS)
 def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
     query = Bench.of(town, tmp_path / "town").query
     workload, mechanism = query.compiled.workload, query.rounds
-    split = RhoSplit(mechanism.guarantee.amount, town)
+    law = law_of(town, mechanism.guarantee.amount)
     every, rng = all_places(workload), np.random.default_rng(0)
     for _ in range(60):
         numbers = rng.choice(len(every), int(rng.integers(1, 6)), replace=False)
-        move = families_move(numbers.tolist(), replace=town.replace)
-        assert worst_move(numbers.tolist(), replace=town.replace) <= move
+        move = families_move(tuple(numbers.tolist()), replace=town.replace)
+        assert worst_move(tuple(numbers.tolist()), replace=town.replace) <= move
         assert mechanism.sensitivity(every[numbers]) == move * town.limit**2 << 20
-    assert (split.total, split.selection) == (mechanism.total_rho, mechanism.selection_rho)
-    assert split.measurement == mechanism.measurement_rho
-    assert split.rate == pytest.approx(float(mechanism.rate), rel=1e-12)
+    assert (law.total, law.selection) == (mechanism.total_rho, mechanism.selection_rho)
+    assert law.measurement == mechanism.measurement_rho
+    assert law.rate == pytest.approx(float(mechanism.rate), rel=1e-12)
 
 
 @pytest.mark.nightly
 def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path):
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
-    runs = rap_checks.rap_runs(bench, "data.csv", 300)
-    split = RhoSplit(bench.query.guarantee.amount, ROWS)
-    first, second = draws_of(runs, rap_checks.truth(ROWS, ROWS.rows)[1], split)[0]
-    assert min(chi_square(*cells) for cells in rap_checks._paired([(first, second)])) > ALPHA
-    tied = dataclasses.replace(first, outcome=(second.outcome - 1) % len(ANSWERED))
-    assert min(chi_square(*cells) for cells in rap_checks._paired([(tied, second)])) < ALPHA
+    run = runs_of(bench, law_of(ROWS, bench.query.guarantee.amount), 300)[0][0]
+    assert min(chi_square(*cells) for cells in paired([run], 2)) > ALPHA
+    tied = run.outcomes.copy()
+    tied[::2] = (run.outcomes[1::2] - 1) % len(ANSWERED)
+    assert min(chi_square(*cells) for cells in paired([replace(run, outcomes=tied)], 2)) < ALPHA
 
 
 # What does not: figures that do not add up, which the first release shows.
@@ -163,10 +150,8 @@ def plant(monkeypatch):
 
 def first_release(town, folder):
     """What the release alone gives away: charge and figures."""
-    bench = Bench.of(town, folder / "town")
-    done = [released_run(bench, 1)]
-    split = RhoSplit(done[0].charged, town)
-    findings = (rap_checks.charge(town, done), rap_checks.figures(town, done, split))
+    done = Bench.of(town, folder / "town").release(1)
+    findings = of_releases(law_of(town, done.rho), [done])
     return {finding.claim for finding in findings if not finding.passed}
 
 
@@ -193,7 +178,7 @@ def test_a_total_that_is_free_and_rows_that_are_ignored_are_seen_at_once(
     tmp_path, plant, town, design
 ):
     plant(design)
-    assert first_release(town, tmp_path) == {CHARGE, FIGURES}
+    assert first_release(town, tmp_path) == AT_ONCE
 
 
 @pytest.mark.nightly
@@ -211,7 +196,7 @@ def test_a_selection_that_is_too_sharp_for_its_share_is_seen_at_once(
     tmp_path, monkeypatch, town, rate
 ):
     monkeypatch.setattr(queries, "sharpest_rate", partial(rate, queries.sharpest_rate))
-    assert first_release(town, tmp_path) == {CHARGE, FIGURES}
+    assert first_release(town, tmp_path) == AT_ONCE
 
 
 def test_a_charge_after_the_data_was_read_is_seen_at_once(tmp_path, monkeypatch):
@@ -356,50 +341,24 @@ def test_rows_of_a_person_that_are_ignored_are_seen_by_the_neighbours_too(tmp_pa
 # The audit of adaptive measurement passes what is sound, and mistakes planted here fail it.
 
 
-def law_of(bench):
-    """The law of its runs, at what the query is charged."""
-    return TableLaw(bench.query.guarantee.amount, bench.town)
-
-
 @pytest.mark.slow
 def test_a_sound_adaptive_run_passes(record_property):
     findings = list(adaptive(QUICK))
     assert [finding for finding in findings if not finding.passed] == []
-    assert [finding.claim for finding in findings] == [TABLES_SPENT, TABLES_PUBLISHED] * 3 + [
-        LAW_OF_TABLES
-    ]
+    assert [finding.claim for finding in findings] == [CHARGE, FIGURES] * 3 + [LAW_OF_TABLES]
     assert sum(finding.tests for finding in findings) == 1
     record_property("draws", sum(finding.draws for finding in findings))
 
 
-@pytest.mark.parametrize("town", TOWNS)
-def test_tables_of_a_town_are_counted_by_hand_as_the_curator_counts_them(town, tmp_path):
-    bench = bench_of(town, tmp_path / "town")
-    query, given = bench.query, bench.query.rounds.candidates
-    assert (given.subsets, given.weights) == (SETS, WEIGHTS)
-    for name, rows in (("data.csv", town.rows), ("neighbour.csv", town.neighbour)):
-        tables = tabulate(
-            bench.folder / name,
-            spec=query.spec,
-            subsets=query.subsets,
-            classes=query.compiled.classes,
-        )
-        for subset, table in zip(SETS, true_tables(town, rows), strict=True):
-            assert tables[subset].ravel().tolist() == table.tolist()
-    before, after = (true_tables(town, rows) for rows in (town.rows, town.neighbour))
-    moves = [int(((new - old) ** 2).sum()) for old, new in zip(before, after, strict=True)]
-    assert max(moves) == law_of(bench).move
-
-
-@pytest.mark.parametrize("town", TOWNS)
+@pytest.mark.parametrize("town", TABLED)
 def test_the_law_is_that_of_the_budget(town, tmp_path):
-    bench = bench_of(town, tmp_path / "town")
-    law, budget = law_of(bench), bench.query.rounds
+    query = Bench.of(town, tmp_path / "town").query
+    law, budget = law_of(town, query.guarantee.amount), query.rounds
     assert law.unit == budget.unit
-    assert law.first_std == pytest.approx(budget.first_std, rel=1e-12)
+    assert law.std(law.first) == pytest.approx(budget.first_std, rel=1e-12)
     assert law.closing == budget.closing_rho
     scales = budget.distance_scale(1), budget.largest_scale
-    assert [scale / 1024 for scale in scales] == pytest.approx(law.error_stds, rel=1e-12)
+    assert list(scales) == pytest.approx(law.error_scales.tolist(), rel=1e-12)
     left = budget.rounds_rho
     levels = range(1 + int(left >= 5 * budget.unit))  # as many as are left to a town of few records
     for level, cost in enumerate(law.costs(levels)):
@@ -412,35 +371,26 @@ def test_the_law_is_that_of_the_budget(town, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.statistical
-@pytest.mark.parametrize("town", TOWNS)
+@pytest.mark.parametrize("town", TABLED)
 def test_no_event_of_whole_runs_distinguishes_neighbours_better_than_is_claimed(town, tmp_path):
     """That a run is likelier on one of two neighbours is the event that distinguishes them best."""
-    bench, runs = bench_of(town, tmp_path / "town"), 400
-    here, there = (true_tables(town, rows) for rows in (town.rows, town.neighbour))
-    ratios = []
-    for file in ("data.csv", "neighbour.csv"):
-        drawn = table_runs.table_runs(bench, file, runs)
-        likely, unlikely = (
-            draws_of_tables(drawn, start_of(town), true, law_of(bench)).log_likelihoods
-            for true in (here, there)
-        )
-        ratios.append(likely - unlikely)
-    rho = float(law_of(bench).rho)
-    p_low = clopper_pearson(int((ratios[0] > 0).sum()), runs, alpha=ALPHA)[0]
-    q_high = clopper_pearson(int((ratios[1] > 0).sum()), runs, alpha=ALPHA)[1]
-    assert zcdp_loss(p_low, q_high) <= rho
+    bench, number = Bench.of(town, tmp_path / "town"), 400
+    law = law_of(town, bench.query.guarantee.amount)
+    runs = runs_of(bench, law, number)
+    assert apart(law, runs).passed
     # A Gaussian mechanism of rho has log ratios of mean rho: no more than that may be seen, and
     # most of it must be, or the test could not see a run that costs twice as much.
-    spread = float(ratios[0].std()) / math.sqrt(runs)
-    assert 0.3 * rho < ratios[0].mean() < rho + 6 * spread
+    ratios, rho = runs[0][0].log_likelihoods - runs[0][1].log_likelihoods, float(law.rho)
+    spread = float(ratios.std()) / math.sqrt(number)
+    assert 0.3 * rho < ratios.mean() < rho + 6 * spread
 
 
 def claims_that_fail(town, folder, runs=60):
-    bench = bench_of(town, folder / "town")
-    released = released_run(bench, 1)
-    law = TableLaw(released.charged, town)
-    findings = [tables_charge(town, released, law), tables_figures(town, released, law)]
-    findings.append(law_of_draws(drawn_by(bench, law, runs)))
+    bench = Bench.of(replace(town, tables=True), folder / "town")
+    released = bench.release(1)
+    law = law_of(bench.town, released.rho)
+    observed = runs_of(bench, law, runs)
+    findings = [*of_releases(law, [released]), of_tables([observed[0][0], observed[1][1]])]
     return {finding.claim for finding in findings if not finding.passed}
 
 
@@ -454,13 +404,6 @@ def without(forgotten):
     return sensitivity
 
 
-def narrow_reading(values, real=table_runs.TableRun.read):
-    run = real(values)
-    true = np.concatenate(true_tables(ROWS, ROWS.rows)[:2]) * 1024
-    return replace(run, first=np.rint(true + 0.7 * (run.first - true)).astype(np.int64))
-
-
-AT_ONCE = {TABLES_SPENT, TABLES_PUBLISHED}
 FREE, FORGETFUL = (
     property(lambda budget: budget.guarantee.amount),
     property(lambda budget: budget.records**2 << 20),
@@ -482,7 +425,7 @@ TABLE_FAULTS = {
         ROWS, table_rounds, "noise_norm", lambda std, cells: 0.0, {LAW_OF_TABLES}
     ),
     "noise that is too narrow": (
-        ROWS, table_runs.TableRun, "read", narrow_reading, {LAW_OF_TABLES}
+        ROWS, ExactChance, "add_noise", narrow(0.9)["add_noise"], {LAW_OF_TABLES}
     ),
     "a draw that is too sharp": (ROWS, TableRounds, "score_span", SHARP, {LAW_OF_TABLES}),
 }  # fmt: skip

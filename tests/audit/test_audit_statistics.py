@@ -17,11 +17,11 @@ from scipy.stats import binom, binomtest, chi2, kstest, norm
 from town import refused
 
 from dpquery.audit import both_sums, end_to_end, installation
-from dpquery.audit import rap_checks as rap
+from dpquery.audit import rounds_checks as rounds
 from dpquery.audit import run as audit_run
 from dpquery.audit.cases import CASES, FULL, Size
 from dpquery.audit.end_to_end import readers, two_processes
-from dpquery.audit.measurements import repeated_measurements, repeated_releases, values_of
+from dpquery.audit.measurements import neighbouring_measurements, repeated_releases, values_of
 from dpquery.audit.planned_cases import mu_of, planned_case, rho_of
 from dpquery.audit.statistics import (
     ALPHA,
@@ -259,27 +259,22 @@ OF_NO_CHANCE = (
     installation._locked_finding,
     installation._apart_finding,
     installation.files_finding,
-    rap.charge,
-    rap.figures,
+    rounds.of_releases,
 )
 """What is left out here, as it makes no test of chance: looked up in its text."""
-
-
-def finding_of(*_):
-    return Finding("", "", True, "")
 
 
 @pytest.fixture
 def without_draws(monkeypatch):
     """Every case is the same small one, with a few draws that are never looked at."""
     releases = repeated_releases(SMALL, FEW)
-    measurements = repeated_measurements(SMALL, FEW)
-    monkeypatch.setattr(end_to_end, "repeated_measurements", lambda *_: measurements)
+    measurements = neighbouring_measurements(SMALL, FEW)
+    monkeypatch.setattr(end_to_end, "neighbouring_measurements", lambda *_: measurements)
     monkeypatch.setattr(end_to_end, "repeated_releases", lambda *_: releases)
     for module, name in (
         *((end_to_end, name) for name in ("goodness_of_fit", "dependence", "repeats")),
         *((installation, name) for name in ("goodness_of_fit", "dependence", "chi_square")),
-        *((rap, name) for name in ("chi_square", "_ties")),
+        (rounds, "chi_square"),
         (end_to_end, "chi_square"),
     ):
         monkeypatch.setattr(module, name, lambda *_, **__: 0.5)
@@ -288,21 +283,22 @@ def without_draws(monkeypatch):
     kind, write = next(iter(end_to_end.writers().items()))
     monkeypatch.setattr(end_to_end, "writers", lambda: {kind: write})
     monkeypatch.setattr(end_to_end, "readers", lambda: iter(()))
-    monkeypatch.setattr(rap, "charge", finding_of)
-    monkeypatch.setattr(rap, "figures", finding_of)
-    monkeypatch.setattr(rap, "released_run", released_run)
+    monkeypatch.setattr(rounds, "ties", lambda *_: (0.5, ""))
+    monkeypatch.setattr(rounds, "of_releases", lambda *_: iter(()))
+    monkeypatch.setattr(rounds.Bench, "release", released_run)
 
 
 def released_run(bench, number):
     """A run that went no way through a release."""
     charged = Fraction(bench.query.guarantee.amount)
-    return SimpleNamespace(charged=charged, values=bench.vectors("data.csv", 1)[0])
+    return SimpleNamespace(rho=charged, values=bench.vectors("data.csv", 1)[0])
 
 
 @pytest.mark.nightly
 def test_the_whole_audit_makes_no_more_tests_of_chance_than_its_false_alarm_allows(without_draws):
     for part in OF_NO_CHANCE:
         assert "tests=" not in inspect.getsource(part)
+        assert "of_chance" not in inspect.getsource(part)
     size = replace(FULL, draws=FEW.draws, replicates=FEW.replicates, releases=FEW.releases)
     counted = {
         name: sum(finding.tests for finding in part(size))
@@ -333,7 +329,7 @@ def test_one_of_two_processes_that_fails_is_no_sign_of_health(monkeypatch):
 
     monkeypatch.setattr(end_to_end, "_released", spoilt)
     with pytest.raises(ValueError, match="ended in another process with 2"):
-        two_processes(planned_case(ROWS, replace(FEWER)))
+        two_processes(planned_case(ROWS, replace(FEWER))[0])
 
 
 @pytest.mark.parametrize(
