@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpquery.arrays import Ints
-from dpquery.spec.spec import Accounting, Spec
+from dpquery.spec.spec import Spec
 from dpquery.strategy.strategy import Noise
 
 SOURCE_SPEC = """\
@@ -36,31 +36,40 @@ domain:
   since: {date: {from: 2013-01-01, to: 2014-12-31, by: year}}
 workload: [{name: all, product: {}}]
 """
-TYPES = {
-    "age": pa.int64(),
-    "pay": pa.float64(),
-    "works": pa.bool_(),
-    "sex": pa.string(),
-    "since": pa.date32(),
-    "remark": pa.string(),
-}
-VALUES: dict[str, tuple[tuple[object, int], ...]] = {
-    "age": ((0, 0), (1, 1), (2, 2), (3, 3), (-1, 4), (None, 4)),
-    "pay": ((0.05, 0), (0.1, 1), (1.25, 1), (math.nan, 2), (math.inf, 2), (1e300, 2), (None, 2)),
-    "works": ((False, 0), (True, 1), (None, 2)),
-    "sex": (("M", 0), (" F ", 1), ('M"', 2), ("", 2), ("\u00e9,;'", 2), (None, 2)),
-    "since": (
-        (datetime.date(2013, 1, 1), 0),
-        (datetime.date(2014, 12, 31), 1),
-        (datetime.date(2015, 1, 1), 2),
-        (None, 2),
+VALUES: dict[str, tuple[pa.DataType, tuple[tuple[object, int], ...]]] = {
+    "age": (pa.int64(), ((0, 0), (1, 1), (2, 2), (3, 3), (-1, 4), (None, 4))),
+    "pay": (
+        pa.float64(),
+        ((0.05, 0), (0.1, 1), (1.25, 1), (math.nan, 2), (math.inf, 2), (1e300, 2), (None, 2)),
     ),
-    "remark": ((",", 0), ('"', 0), (None, 0), ("x" * 99, 0)),
+    "works": (pa.bool_(), ((False, 0), (True, 1), (None, 2))),
+    "sex": (pa.string(), (("M", 0), (" F ", 1), ('M"', 2), ("", 2), ("\u00e9,;'", 2), (None, 2))),
+    "since": (
+        pa.date32(),
+        (
+            (datetime.date(2013, 1, 1), 0),
+            (datetime.date(2014, 12, 31), 1),
+            (datetime.date(2015, 1, 1), 2),
+            (None, 2),
+        ),
+    ),
+    "remark": (pa.string(), ((",", 0), ('"', 0), (None, 0), ("x" * 99, 0))),
 }
-"""Of each column the values that records have, with their codes; the last of a column is other's.
+"""Of each column its type and the values that records have, with their codes; the last is other's.
 
 No question names the remark, and whatever it holds counts alike.
 """
+
+
+def records_of_sources(number: int) -> tuple[pa.Table, Ints]:
+    """Return so many records as a typed table, and their codes of all columns but the remark."""
+    places = np.arange(number)[:, None] * [7, 11, 3, 5, 9, 2] // [1, 3, 2, 4, 5, 1]
+    arrays, codes = [], []
+    for (kind, values), column in zip(VALUES.values(), places.T.tolist(), strict=True):
+        chosen = [values[place % len(values)] for place in column]
+        arrays.append(pa.array([value for value, _ in chosen], kind))
+        codes.append([code for _, code in chosen])
+    return pa.table(arrays, names=[*VALUES]), np.array(codes[:-1]).T
 
 
 def written_csv(table: pa.Table, folder: Path) -> Path:
@@ -116,35 +125,6 @@ def writers() -> dict[str, Callable[[pa.Table, Path], Path]]:
     return kinds | ({"DuckDB": written_duckdb} if find_spec("duckdb") else {})
 
 
-def choices(number: int) -> Ints:
-    """Return which value each of some records has in each column: (number, columns)."""
-    places = (
-        np.arange(number)[:, None] * np.array([7, 11, 3, 5, 9, 2]) // np.array([1, 3, 2, 4, 5, 1])
-    )
-    chosen: Ints = places % np.array([len(values) for values in VALUES.values()])
-    return chosen
-
-
-def records_table(chosen: Ints) -> pa.Table:
-    """Return the records with these values as a typed table."""
-    columns = zip(VALUES.values(), chosen.T.tolist(), TYPES.values(), strict=True)
-    arrays = [
-        pa.array([values[place][0] for place in places], kind) for values, places, kind in columns
-    ]
-    return pa.table(arrays, names=[*TYPES])
-
-
-def records_counted(chosen: Ints, shape: Sequence[int]) -> Ints:
-    """Return the counts by the codes of all columns but the remark."""
-    counts = np.zeros(shape, np.int64)
-    declared = [*VALUES.values()][:-1]
-    for record in chosen.tolist():
-        counts[
-            tuple(values[place][1] for values, place in zip(declared, record, strict=False))
-        ] += 1
-    return counts
-
-
 def _rows(table: pa.Table) -> list[tuple[object, ...]]:
     columns = [
         [value.isoformat() if isinstance(value, datetime.date) else value for value in column]
@@ -174,6 +154,26 @@ class Case:
     apart: bool = False  # whether two processes release it too
     plan: bytes | None = None  # a plan file's bytes; None where the audit makes the plan
 
+    @classmethod
+    def read(cls, text: str) -> "Case":
+        """Read a case: name and how it is released, unit, attributes, a line for each item."""
+        head, privacy, domain, *items = text.splitlines()
+        name, _, words = head.partition(": ")
+        noise: Noise = "laplace" if "laplace" in words else "gaussian"
+        delta = ", delta: 1e-6, accounting: " + ("gdp" if "gdp" in words else "zcdp")
+        workload = (f"  - {{name: item{k}, {item}}}\n" for k, item in enumerate(items))
+        spec = (
+            "dataset: {id: made-up}\n"
+            f"privacy: {{unit: {privacy}}}\n"
+            f"budget: {{epsilon: 1000{delta if 'delta' in privacy else ''}}}\n"
+            f"other: {'count' if 'other counted' in words else 'drop'}\n"
+            f"domain: {{{domain}}}\n"
+            f"workload:\n{''.join(workload)}"
+        )
+        epsilon = Fraction(words.partition("epsilon ")[2].partition(",")[0] or 1)
+        repeated, quick, apart = (word in words for word in ("repeated", "quick", "apart"))
+        return cls(name, spec, noise, epsilon, repeated, quick, apart)
+
 
 @dataclass(frozen=True)
 class Record:
@@ -184,236 +184,117 @@ class Record:
     weight: str = "1"
 
 
-def _spec(
-    domain: str,
-    *items: str,
-    privacy: str = "unit: row, neighbours: add-remove",
-    accounting: Accounting = "zcdp",
-) -> str:
-    delta = f", delta: 1e-6, accounting: {accounting}" if "delta" in privacy else ""
-    return (
-        "dataset: {id: made-up}\n"
-        f"privacy: {{{privacy}}}\n"
-        f"budget: {{epsilon: 1000{delta}}}\n"
-        "other: drop\n"
-        f"domain: {{{domain}}}\n"
-        "workload:\n" + "".join(f"  - {{name: item{k}, {item}}}\n" for k, item in enumerate(items))
-    )
+_CASES = """\
+marginals of rows: laplace, repeated, quick, apart
+row, neighbours: add-remove
+a: {range: [0, 2]}, b: {values: [F, M]}, c: {bins: [0, 10, 20.5, 50], column: income}
+product: {a: identity}, weight: 9
+product: {b: identity, c: identity}
 
+residuals of persons: gaussian, gdp, epsilon 6, repeated, quick
+{person: id, max_rows: 3}, neighbours: add-remove, delta: 1e-6
+a: {range: [0, 39]}, b: {values: [F], other: show}, c: {range: [0, 12]}
+product: {a: identity+total}, weight: 9
+product: {b: identity, c: prefix}
+product: {}
+rows_per_person: {up_to: 4}
 
-_ROWS = "unit: row, neighbours: add-remove, delta: 1e-6"
-_PERSONS = "unit: {person: id, max_rows: 3}, neighbours: add-remove"
-_SMALL = "a: {range: [0, 2]}, b: {values: [F, M]}, c: {bins: [0, 10, 20.5, 50], column: income}"
+weights of persons: gaussian, gdp, epsilon 4, repeated, quick
+{person: id, max_rows: 3}, neighbours: add-remove, delta: 1e-6, weight: {column: wt, at_most: 2.5, \
+step: 0.1, total: 90, effective: 60, design_effect: 1.5}
+a: {range: [0, 4]}, b: {values: [F, M]}
+product: {a: identity, b: identity+total}
+sum: {of: a, by: {b: identity}}
 
-CASES = (
-    Case(
-        "marginals of rows",
-        _spec(_SMALL, "product: {a: identity}, weight: 9", "product: {b: identity, c: identity}"),
-        "laplace",
-        repeated=True,
-        quick=True,
-        apart=True,
-    ),
-    Case(
-        "residuals of persons",
-        _spec(
-            "a: {range: [0, 39]}, b: {values: [F], other: show}, c: {range: [0, 12]}",
-            "product: {a: identity+total}, weight: 9",
-            "product: {b: identity, c: prefix}",
-            "product: {}",
-            "rows_per_person: {up_to: 4}",
-            privacy=f"{_PERSONS}, delta: 1e-6",
-            accounting="gdp",
-        ),
-        "gaussian",
-        Fraction(6),
-        repeated=True,
-        quick=True,
-    ),
-    Case(
-        "weights of persons",
-        _spec(
-            "a: {range: [0, 4]}, b: {values: [F, M]}",
-            "product: {a: identity, b: identity+total}",
-            "sum: {of: a, by: {b: identity}}",
-            privacy=f"{_PERSONS}, delta: 1e-6, "
-            "weight: {column: wt, at_most: 2.5, step: 0.1, total: 90, effective: 60, "
-            "design_effect: 1.5}",
-            accounting="gdp",
-        ),
-        "gaussian",
-        Fraction(4),
-        repeated=True,
-        quick=True,
-    ),
-    Case(
-        "replicate weights of persons who are replaced",
-        _spec(
-            "a: {range: [0, 4]}, b: {values: [F, M]}",
-            "product: {a: identity, b: identity+total}",
-            privacy="unit: {person: id, max_rows: 3}, neighbours: replace, delta: 1e-6, "
-            "weight: {column: wt, at_most: 2.5, step: 0.1, "
-            "replicates: {first: rep1, count: 3, factor: 0.5, at_most: 3}}",
-            accounting="gdp",
-        ),
-        "gaussian",
-        Fraction(4),
-        repeated=True,
-        quick=True,
-    ),
-    Case(
-        "weights of rows that are replaced",
-        _spec(
-            "a: {range: [0, 4]}, b: {values: [F, M]}",
-            "product: {a: prefix, b: identity}",
-            privacy="unit: row, neighbours: replace, "
-            "weight: {column: wt, at_most: 300, total: 9000, effective: 60, step: 25, "
-            "inclusion: true, design_effect: 1}",
-        ).replace("other: drop", "other: count"),
-        "laplace",
-        Fraction(2),
-        repeated=True,
-    ),
-    Case(
-        "prefixes of one attribute",
-        _spec("a: {range: [0, 11]}", "product: {a: prefix}", "sum: {of: a}", privacy=_PERSONS),
-        "laplace",
-        Fraction(2),
-        repeated=True,
-    ),
-    Case(
-        "a hierarchy of blocks",
-        _spec(
-            "a: {range: [0, 15]}",
-            "product: {a: [identity, {ranges: [[0, 3], [4, 7], [8, 11], [12, 15]]}, total]}",
-            privacy=_ROWS,
-        ),
-        "gaussian",
-        Fraction(4),
-        repeated=True,
-    ),
-    Case(
-        "two of three, in exchange for another record",
-        _spec(
-            "a: boolean, b: {values: [x, y, z]}, c: {range: [0, 9]}",
-            "threshold: {r: 2, of: [a, b, c], targets: {a: yes, b: z, c: {between: [3, 5]}}}",
-            "product: {c: identity}",
-            privacy="unit: row, neighbours: replace",
-        ),
-        "laplace",
-        Fraction(3),
-        repeated=True,
-    ),
-    Case(
-        "ranges by prefixes",
-        _spec(
-            "a: {range: [0, 31]}, b: {range: [0, 4]}",
-            "product: {a: all-ranges, b: prefix}",
-            privacy=_ROWS,  # Laplace noise where the squared mu of GDP adds up
-            accounting="gdp",
-        ),
-        "laplace",
-    ),
-    Case(
-        "ranges by groups, of persons who are replaced",
-        _spec(
-            "a: {range: [0, 19]}, b: {range: [0, 2]}",
-            "product: {a: all-ranges, b: identity+total}",
-            privacy="unit: {person: id, max_rows: 3}, neighbours: replace",
-        ),
-        "laplace",
-        Fraction(1, 3),
-    ),
-    Case(
-        "prefixes of every two attributes",
-        _spec(
-            "a: {range: [0, 15]}, b: {range: [0, 11]}, c: {range: [0, 7]}",
-            "product: {a: prefix, b: prefix}",
-            "product: {a: prefix, c: prefix}",
-            "product: {b: prefix, c: prefix}",
-        ),
-        "laplace",
-    ),
-    Case(
-        "tables of two attributes",
-        _spec(
-            "a: {range: [0, 4]}, b: {range: [0, 2]}, c: boolean",
-            "product: {a: identity, b: identity}",
-            "product: {a: identity, c: identity}",
-            "product: {b: identity, c: identity}",
-            privacy=_ROWS,
-        ),
-        "gaussian",
-    ),
-    Case(
-        "slices that no record has two of, of persons",
-        _spec(
-            "a: {range: [0, 3]}, b: {range: [0, 4]}, c: boolean",
-            "where: {a: {is: 0}}, product: {b: prefix}",
-            "where: {a: {is: 1}}, product: {b: identity, c: identity}",
-            "product: {a: identity}",
-            "where: {a: {is: 2}}, sum: {of: b, value: [3, -2, 0, 7, 1]}",
-            privacy=f"{_PERSONS}, delta: 1e-6",
-        ),
-        "gaussian",
-        repeated=True,
-        quick=True,
-    ),
-    Case(
-        "rectangles",
-        _spec(
-            "a: {range: [0, 15]}, b: {range: [0, 15]}",
-            "ranges: {a: all, b: all}",
-            privacy=_ROWS,  # Laplace noise where rho adds up
-        ),
-        "laplace",
-    ),
-    Case(
-        "a wide table",
-        _spec(
-            "a: {range: [0, 255]}, b: {range: [0, 255]}",
-            "product: {a: identity, b: identity}",
-            "product: {a: identity}",
-        ),
-        "laplace",
-        quick=True,
-        apart=True,
-    ),
-    Case(
-        "a wide table of rows that are replaced",
-        _spec(
-            "a: {range: [0, 255]}, b: {range: [0, 255]}",
-            "product: {a: identity, b: identity}",
-            "product: {a: identity}",
-            privacy="unit: row, neighbours: replace, delta: 1e-6",
-            accounting="gdp",
-        ),
-        "gaussian",
-    ),
-    Case(
-        "prefixes of rows that are replaced",
-        _spec(
-            "a: {range: [0, 15]}, b: {range: [0, 2]}",
-            "product: {a: prefix, b: identity}",
-            privacy="unit: row, neighbours: replace, delta: 1e-6",
-        ).replace("other: drop", "other: count"),
-        "gaussian",
-        Fraction(3),
-        repeated=True,
-        quick=True,
-    ),
-    Case(
-        "rows that are replaced and may be dropped",
-        _spec(
-            "a: {range: [0, 11]}",
-            "product: {a: prefix}",
-            privacy="unit: row, neighbours: replace, delta: 1e-6",
-        ),
-        "gaussian",
-        Fraction(3),
-        repeated=True,
-    ),
-)
+replicate weights of persons who are replaced: gaussian, gdp, epsilon 4, repeated, quick
+{person: id, max_rows: 3}, neighbours: replace, delta: 1e-6, weight: {column: wt, at_most: 2.5, \
+step: 0.1, replicates: {first: rep1, count: 3, factor: 0.5, at_most: 3}}
+a: {range: [0, 4]}, b: {values: [F, M]}
+product: {a: identity, b: identity+total}
+
+weights of rows that are replaced: laplace, other counted, epsilon 2, repeated
+row, neighbours: replace, weight: {column: wt, at_most: 300, total: 9000, effective: 60, step: 25, \
+inclusion: true, design_effect: 1}
+a: {range: [0, 4]}, b: {values: [F, M]}
+product: {a: prefix, b: identity}
+
+prefixes of one attribute: laplace, epsilon 2, repeated
+{person: id, max_rows: 3}, neighbours: add-remove
+a: {range: [0, 11]}
+product: {a: prefix}
+sum: {of: a}
+
+a hierarchy of blocks: gaussian, epsilon 4, repeated
+row, neighbours: add-remove, delta: 1e-6
+a: {range: [0, 15]}
+product: {a: [identity, {ranges: [[0, 3], [4, 7], [8, 11], [12, 15]]}, total]}
+
+two of three, in exchange for another record: laplace, epsilon 3, repeated
+row, neighbours: replace
+a: boolean, b: {values: [x, y, z]}, c: {range: [0, 9]}
+threshold: {r: 2, of: [a, b, c], targets: {a: yes, b: z, c: {between: [3, 5]}}}
+product: {c: identity}
+
+ranges by prefixes: laplace, where squared mu adds up: gdp
+row, neighbours: add-remove, delta: 1e-6
+a: {range: [0, 31]}, b: {range: [0, 4]}
+product: {a: all-ranges, b: prefix}
+
+ranges by groups, of persons who are replaced: laplace, epsilon 1/3
+{person: id, max_rows: 3}, neighbours: replace
+a: {range: [0, 19]}, b: {range: [0, 2]}
+product: {a: all-ranges, b: identity+total}
+
+prefixes of every two attributes: laplace
+row, neighbours: add-remove
+a: {range: [0, 15]}, b: {range: [0, 11]}, c: {range: [0, 7]}
+product: {a: prefix, b: prefix}
+product: {a: prefix, c: prefix}
+product: {b: prefix, c: prefix}
+
+tables of two attributes: gaussian
+row, neighbours: add-remove, delta: 1e-6
+a: {range: [0, 4]}, b: {range: [0, 2]}, c: boolean
+product: {a: identity, b: identity}
+product: {a: identity, c: identity}
+product: {b: identity, c: identity}
+
+slices that no record has two of, of persons: gaussian, repeated, quick
+{person: id, max_rows: 3}, neighbours: add-remove, delta: 1e-6
+a: {range: [0, 3]}, b: {range: [0, 4]}, c: boolean
+where: {a: {is: 0}}, product: {b: prefix}
+where: {a: {is: 1}}, product: {b: identity, c: identity}
+product: {a: identity}
+where: {a: {is: 2}}, sum: {of: b, value: [3, -2, 0, 7, 1]}
+
+rectangles: laplace, where rho adds up
+row, neighbours: add-remove, delta: 1e-6
+a: {range: [0, 15]}, b: {range: [0, 15]}
+ranges: {a: all, b: all}
+
+a wide table: laplace, quick, apart
+row, neighbours: add-remove
+a: {range: [0, 255]}, b: {range: [0, 255]}
+product: {a: identity, b: identity}
+product: {a: identity}
+
+a wide table of rows that are replaced: gaussian, gdp
+row, neighbours: replace, delta: 1e-6
+a: {range: [0, 255]}, b: {range: [0, 255]}
+product: {a: identity, b: identity}
+product: {a: identity}
+
+prefixes of rows that are replaced: gaussian, other counted, epsilon 3, repeated, quick
+row, neighbours: replace, delta: 1e-6
+a: {range: [0, 15]}, b: {range: [0, 2]}
+product: {a: prefix, b: identity}
+
+rows that are replaced and may be dropped: gaussian, epsilon 3, repeated
+row, neighbours: replace, delta: 1e-6
+a: {range: [0, 11]}
+product: {a: prefix}
+"""
+CASES = tuple(map(Case.read, _CASES.split("\n\n")))
 
 
 _WEIGHTS = ("1", "0.34", "2.71", "", "1e9", " 1.96", "-1", "1,5", "nan", "0.049")

@@ -325,59 +325,38 @@ def _rows_of_orbits(encoded: Json, shape: Sequence[int]) -> DenseRows:
     """Return the rows of all components over the cells of the measured attributes, one by one."""
     attributes = _integers(encoded["attributes"])
     places = [_integers(place) for place in list_of(encoded["places"])]
-    blocks = []
-    for pair in sorted(list_of(encoded["cores"]), key=lambda pair: _integers(list_of(pair)[0])):
-        orbits, core = list_of(pair)
-        blocks += _component_rows(places, _integers(orbits), _unpacked(core))
-    cells = list(product(*(range(len(place)) for place in places)))
+    cores = [
+        (_integers(orbits), _unpacked(core))
+        for orbits, core in map(list_of, list_of(encoded["cores"]))
+    ]
+    blocks = [
+        _component_rows(places, orbits, core)
+        for orbits, core in sorted(cores, key=lambda pair: pair[0])
+    ]
+    cells = product(*(range(len(place)) for place in places))
     number = {cell: (k,) for k, cell in enumerate(cells)}
     class_of = {
         cell: number[tuple(cell[i] for i in attributes)]
         for cell in product(*(range(n) for n in shape))
     }
-    return DenseRows(1, (0,), (np.array(blocks, dtype=object),), class_of=class_of)
+    return DenseRows(1, (0,), (np.concatenate(blocks),), class_of=class_of)
 
 
 def _component_rows(
     places: Sequence[Sequence[int]], orbits: Sequence[int], core: Numbers
-) -> list[list[int]]:
+) -> Numbers:
     """Return the rows of a component: its core by orbits, times codes against their orbit's sum."""
-    counts = [max(place) + 1 for place in places]
-    between = list(
-        product(*(range(k) for k, orbit in zip(counts, orbits, strict=True) if orbit < 0))
-    )
-    inside = [
-        [code for code, own in enumerate(place) if own == orbit]
-        for place, orbit in zip(places, orbits, strict=True)
-        if orbit >= 0
-    ]
-    rows = []
-    for weights in core:
-        by_orbits = dict(zip(between, weights, strict=True))
-        for codes in product(*inside):
-            row = []
-            for cell in product(*(range(len(place)) for place in places)):
-                row.append(_entry(cell, places, orbits, by_orbits, codes))
-            rows.append(row)
-    return rows
-
-
-def _entry(
-    cell: Cell,
-    places: Sequence[Sequence[int]],
-    orbits: Sequence[int],
-    by_orbits: Mapping[tuple[int, ...], int],
-    codes: Sequence[int],
-) -> int:
-    entry, remaining, at = 1, list(codes), []
-    for code, place, orbit in zip(cell, places, orbits, strict=True):
-        if orbit < 0:
-            at.append(place[code])
-            continue
-        compared = remaining.pop(0)
-        size = sum(own == orbit for own in place)
-        entry *= (size * (code == compared) - 1) if place[code] == orbit else 0
-    return int(entry * by_orbits[tuple(at)])
+    between, inside = np.ones((1, 1), dtype=object), np.ones((1, 1), dtype=object)
+    for place, orbit in zip(places, orbits, strict=True):
+        own = np.array(place)
+        anything = np.ones((1, len(place)), dtype=object)
+        by_orbit = (own == np.arange(own.max() + 1)[:, None]).astype(object)
+        against = own == orbit
+        codes = np.flatnonzero(against)
+        compared = len(codes) * (np.arange(len(place)) == codes[:, None]) - against
+        between = np.kron(between, by_orbit if orbit < 0 else anything)
+        inside = np.kron(inside, anything if orbit < 0 else compared.astype(object))
+    return np.concatenate([row * inside for row in core.dot(between)])
 
 
 def queries_of(spec: Spec, classes: list[list[int]]) -> list[DenseRows]:

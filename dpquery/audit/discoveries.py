@@ -18,8 +18,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpquery.audit.cases import Size
-from dpquery.audit.planned_cases import private_folder
-from dpquery.audit.statistics import ALPHA, Finding, NoiseDistribution, chi_square, combined, pooled
+from dpquery.audit.planned_cases import mu_of, private_folder
+from dpquery.audit.statistics import Finding, NoiseDistribution, chi_square, combined, pooled
 from dpquery.commands.discover import DiscoveryReport, discover
 from dpquery.exceptions import LargeDeltaWarning
 from dpquery.measurement.ledger.ledger import Ledger
@@ -42,14 +42,17 @@ class _Case:
     neighbours: str
     most: int  # values of a person that count
     moved: int  # numbers that change, by one each, between neighbours
-    sought: str = "column"
+    sought: str = "column"  # as discover's argument is called; of others the classes are public
+
+    @property
+    def public(self) -> bool:
+        """Whether all classes are public, and have no threshold."""
+        return self.sought != "column"
 
 
 _CASES = (
     _Case("three values of a person", "{person: id, max_rows: 3}", "add-remove", 3, 3),
     _Case("rows, one of them replaced", "row", "replace", 1, 2),
-)
-_CLASSES = (
     _Case("numbers", "{person: id, max_rows: 3}", "add-remove", 2, 6, "number"),
     _Case("rows of persons", "{person: id, max_rows: 3}", "replace", 1, 4, "rows_per_person"),
 )
@@ -59,42 +62,37 @@ _PERSONS = 900  # of made-up files for classes, each with two of the numbers fro
 
 def discoveries(size: Size) -> Iterator[Finding]:
     """Test what discoveries find, and what is charged for it, against the law of their noise."""
-    values = 2_000 if size.quick else 10_000
+    values, draws = 2_000 if size.quick else 10_000, 0
     p_values, evidence = [], []
     for case in _CASES:
         report, charged = _discovered(case, values)
         yield _stated(case, report, charged)
+        if case.public:
+            p_of_classes, classes = _of_classes(case, report)
+            p_values.append(p_of_classes)
+            evidence.append(f"{case.name}: {classes:,} classes")
+            continue
         rare = sum(value.startswith("rare") for value, _ in report.values)
         chance = 1 - float(_law(report).below(np.array([report.query.threshold - 2]))[0])
         shares = np.array([chance, 1 - chance])
-        of_rare = chi_square(np.array([rare, values - rare]), shares * values)
         of_held, held = _held(report, values)
-        p_values += [of_rare, of_held]
+        p_values += [chi_square(np.array([rare, values - rare]), shares * values), of_held]
         evidence.append(f"{case.name}: {rare} of {values:,}, and {held:,}")
-    for case in _CLASSES:
-        report, charged = _discovered(case, values)
-        yield _stated(case, report, charged)
-        p_of_classes, classes = _of_classes(case, report)
-        p_values.append(p_of_classes)
-        evidence.append(f"{case.name}: {classes:,} classes")
-    p = combined(p_values)
-    yield Finding(
+        draws += 2 * values
+    yield Finding.of_chance(
         f"discoveries of {values:,} values of one person each, and as many of many",
         "what nobody else has is found as rarely as the threshold says, the rest by the law, and "
         "every public class has its noise",
-        p > ALPHA,
-        f"{'; '.join(evidence)}; p = {p:.2g}",
-        draws=2 * values * len(_CASES),
-        tests=1,
+        combined(p_values),
+        "; ".join(evidence),
+        draws=draws,
     )
 
 
 def _discovered(case: _Case, values: int) -> tuple[DiscoveryReport, tuple[Fraction, Fraction]]:
     """Return a discovery in a made-up file, and what it was charged."""
     with private_folder() as folder, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", LargeDeltaWarning
-        )  # of made-up records, so that more is seen
+        warnings.simplefilter("ignore", LargeDeltaWarning)  # so that more is seen
         (folder / "workload.yaml").write_text(
             _SPEC.format(unit=case.unit, neighbours=case.neighbours), encoding="utf-8"
         )
@@ -114,24 +112,18 @@ def _discovered(case: _Case, values: int) -> tuple[DiscoveryReport, tuple[Fracti
 
 
 def _worked_out(case: _Case) -> tuple[float, int]:
-    """Return the least scale, by bisection, and the threshold; each has half of delta, or one all.
+    """Return the least scale and the threshold; each has half of delta, or the scale has it all.
 
     Public classes have no threshold.
     """
-    of_noise = _DELTA / 2 if case.sought == "column" else _DELTA
-    low, high = 0.1, 1e3
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        mu = math.sqrt(case.moved) / middle
-        u = _EPSILON / mu - mu / 2
-        delta = ndtr(-u) - math.exp(_EPSILON) * ndtr(-u - mu)
-        low, high = (low, middle) if delta <= of_noise else (middle, high)
-    if case.sought != "column":
-        return high, 0
+    of_noise = _DELTA if case.public else _DELTA / 2
+    scale = math.sqrt(case.moved) / mu_of(_EPSILON, of_noise)
+    if case.public:
+        return scale, 0
     threshold = 1
-    while case.most * ndtr(-(threshold - 1.5) / high) > _DELTA / 2:
+    while case.most * ndtr(-(threshold - 1.5) / scale) > _DELTA / 2:
         threshold += 1
-    return high, threshold
+    return scale, threshold
 
 
 def _write_records(path: Path, case: _Case, values: int) -> None:
@@ -139,7 +131,7 @@ def _write_records(path: Path, case: _Case, values: int) -> None:
 
     Or numbers: every person has two, one greater by 1 than the other or 9 and 1.
     """
-    if case.sought != "column":
+    if case.public:
         pairs = [(f"a{i}", (i + k) % 9 + 1) for i in range(_PERSONS) for k in range(2)]
         lines = [f"{person},{value}" for person, value in pairs]
         path.write_text("\n".join(["id,value", *lines, ""]), encoding="utf-8")
@@ -169,7 +161,7 @@ def _stated(case: _Case, report: DiscoveryReport, charged: tuple[Fraction, Fract
         stated >= scale * (1 - _HAIR)
         and used >= threshold
         and Fraction(case.moved) / Fraction(stated) ** 2 <= squared
-        and delta >= (Fraction(str(_DELTA)) / 2 if case.sought == "column" else 0)
+        and delta >= (0 if case.public else Fraction(str(_DELTA)) / 2)
     )
     return Finding(
         f"a discovery, {case.name}",

@@ -27,7 +27,6 @@ from dpquery.arrays import Ints
 from dpquery.audit.cases import Size
 from dpquery.audit.end_to_end import dependence
 from dpquery.audit.statistics import (
-    ALPHA,
     Finding,
     NoiseDistribution,
     chi_square,
@@ -73,14 +72,12 @@ def _checked(noise: LawName, scale: float, *, at_once: int | None, draws: int) -
     batch = draws if at_once is None else min(at_once, draws)
     total = batch * max(1, draws // batch)
     values = np.concatenate([_noise(noise, scale, batch) for _ in range(total // batch)])
-    p = goodness_of_fit(values, NoiseDistribution(noise, Fraction(scale)))
-    return Finding(
+    return Finding.of_chance(
         f"{source(batch, law_of(GUARANTEES[noise]))}, {noise} noise of scale {scale:,g}",
         "draws follow the exact law",
-        p > ALPHA,
-        f"p = {p:.2g}, {total:,} draws",
+        goodness_of_fit(values, NoiseDistribution(noise, Fraction(scale))),
+        f"{total:,} draws",
         draws=total,
-        tests=1,
     )
 
 
@@ -92,20 +89,17 @@ def _chunks(noise: LawName, scale: float) -> Finding:
     law, values = NoiseDistribution(noise, Fraction(scale)), _noise(noise, scale, _CHUNKED)
     remainders = np.bincount(values % _REMAINDERS, minlength=_REMAINDERS)
     signs = np.array([np.count_nonzero(values < 0), np.count_nonzero(values > 0)])
-    p = combined(
-        [
-            dependence(values[np.newaxis], law),
-            chi_square(remainders, np.full(_REMAINDERS, _CHUNKED / _REMAINDERS)),
-            chi_square(signs, np.full(2, signs.sum() / 2)),
-        ]
-    )
-    return Finding(
+    tests = [
+        dependence(values[np.newaxis], law),
+        chi_square(remainders, np.full(_REMAINDERS, _CHUNKED / _REMAINDERS)),
+        chi_square(signs, np.full(2, signs.sum() / 2)),
+    ]
+    return Finding.of_chance(
         f"{source(_CHUNKED, law_of(GUARANTEES[noise]))}, {noise} noise in chunks",
         "values at any distance in one draw are independent, signs and low bits fair",
-        p > ALPHA,
-        f"p = {p:.2g}, {_CHUNKED:,} draws",
+        combined(tests),
+        f"{_CHUNKED:,} draws",
         draws=_CHUNKED,
-        tests=1,
     )
 
 

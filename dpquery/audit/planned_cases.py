@@ -84,12 +84,10 @@ def _overlaps(rows: DenseRows, power: int) -> dict[int, Numbers]:
         if power == 2:
             tables[i] = M.T.dot(M)
         else:
-            columns, n = M.T, M.shape[1]
-            T = np.zeros((n, n), dtype=object)
-            for a, b in product(range(n), repeat=2):
-                both = zip(columns[a], columns[b], strict=True)
-                T[a, b] = sum(min(abs(x), abs(y)) for x, y in both if x * y > 0)
-            tables[i] = T
+            alike = (
+                np.where(column * M.T > 0, np.minimum(abs(column), abs(M.T)), 0) for column in M.T
+            )
+            tables[i] = np.array([each.sum(axis=1) for each in alike], dtype=object)
     return tables
 
 
