@@ -28,7 +28,7 @@ from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases import SOURCE_SPEC, Size, records_of_sources, write_csv, writers
 from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, queries_of
 from dpquery.audit.measurements import (
-    Measured,
+    MeasuredPart,
     RepeatedReleases,
     neighbouring_measurements,
     noise_in,
@@ -46,9 +46,9 @@ from dpquery.audit.statistics import (
     NoiseDistribution,
     chi_square,
     combined,
+    event_bounds,
     goodness_of_fit,
     pure_loss,
-    told_apart,
 )
 from dpquery.measurement.accounting import UNIT, units_text
 from dpquery.measurement.counting.tabulate import check_header, tabulate
@@ -317,7 +317,7 @@ def _charge(releases: RepeatedReleases) -> Finding:
     )
 
 
-def _law(measured: Sequence[Measured], claim: str) -> Finding:
+def _law(measured: Sequence[MeasuredPart], claim: str) -> Finding:
     """Test residuals against the noise distribution: all together, and in groups of rows."""
     planned, values = measured[0].planned, np.concatenate([each.residuals for each in measured])
     law, groups = planned.noise.law, _groups(planned, values)
@@ -345,7 +345,7 @@ def _groups(planned: PlannedPart, values: Ints) -> list[Ints]:
     return groups
 
 
-def _independent(parts: Sequence[Sequence[Measured]], what: str) -> Finding:
+def _independent(parts: Sequence[Sequence[MeasuredPart]], what: str) -> Finding:
     """Test the noise of all parts together, of the one or two data sets that were measured."""
     scores = np.concatenate(
         [
@@ -473,7 +473,7 @@ def neighbours(size: Size) -> Iterator[Finding]:
     yield from readers()
 
 
-def _privacy_loss(here: Measured, there: Measured) -> Finding:
+def _privacy_loss(here: MeasuredPart, there: MeasuredPart) -> Finding:
     """Compare the privacy loss that the best event shows with the claim."""
     planned = here.planned
     law, amount = planned.noise.law, float(planned.noise.amount)
@@ -513,7 +513,7 @@ def shown_loss(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> float:
 
     def loss(drawn: Floats, other_drawn: Floats, threshold: float, trials: int) -> float:
         # the least epsilon, or the least mu of Gaussian noise, that allows for an event
-        p_low, q_high = told_apart(drawn, other_drawn, threshold, trials=trials)
+        p_low, q_high = event_bounds(drawn, other_drawn, threshold, trials=trials)
         if noise == "laplace":
             return pure_loss(p_low, q_high)
         return max(0.0, float(ndtri(p_low) - ndtri(q_high)))

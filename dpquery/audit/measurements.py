@@ -42,7 +42,7 @@ _AMPLE = 10**9  # epsilon or rho
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredPart:
     """Noisy values of one part of a case, measured many times over."""
 
     planned: PlannedPart
@@ -57,16 +57,17 @@ class Measured:
 
 def of_parts(
     parts: Sequence[PlannedPart], values: Ints, records: list[Record]
-) -> tuple[Measured, ...]:
+) -> tuple[MeasuredPart, ...]:
     """Return the values of each part of all values, (n, rows), of some records."""
     split = np.split(values, [parts[0].strategy.length], axis=1)[: len(parts)]
     return tuple(
-        Measured(part, own, part.answers(records)) for part, own in zip(parts, split, strict=True)
+        MeasuredPart(part, own, part.answers(records))
+        for part, own in zip(parts, split, strict=True)
     )
 
 
 @lru_cache(maxsize=32)
-def neighbouring_measurements(case: Case, size: Size) -> tuple[tuple[Measured, ...], ...]:
+def neighbouring_measurements(case: Case, size: Size) -> tuple[tuple[MeasuredPart, ...], ...]:
     """Measure a case and its neighbour as often as the audit asks, once for every run of it.
 
     Of every part there are the values of both.
@@ -223,7 +224,7 @@ class WatchedRelease:
 class RepeatedReleases:
     """The releases of one case."""
 
-    parts: tuple[Measured, ...]  # the values of every release, as its file has them
+    parts: tuple[MeasuredPart, ...]  # the values of every release, as its file has them
     made: tuple[WatchedRelease, ...]
     again: WatchedRelease  # the first one, made once more
     manifest: Json  # release.json of the first one

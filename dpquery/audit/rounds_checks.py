@@ -19,14 +19,14 @@ from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases import Size
 from dpquery.audit.measurements import WatchedRelease
 from dpquery.audit.planned_cases import private_folder, rho_of
-from dpquery.audit.rounds_law import Played, RapLaw, RunLaw, law_of
+from dpquery.audit.rounds_law import Played, RapLaw, RunLaw, run_law
 from dpquery.audit.statistics import (
     Finding,
     NoiseDistribution,
     chi_square,
     combined,
+    event_bounds,
     pooled,
-    told_apart,
     width_of,
     zcdp_loss,
 )
@@ -75,12 +75,12 @@ def audited(bench: Bench, size: Size) -> Iterator[Finding]:
     """Test the runs of one town that is asked single queries."""
     town = bench.town
     releases = [bench.release(k) for k in range(1, 1 + max(1, size.releases // _RELEASES))]
-    law = law_of(town, releases[0].rho)
+    law = run_law(town, releases[0].rho)
     yield from of_releases(law, releases)
     runs = runs_of(bench, law, size.replicates // _OF_QUERIES)
     observed = [runs[0][0], runs[1][1], _again(bench, law, releases)]
     draws = sum(run.noise.size for run in observed)
-    yield Finding.of_chance(town.name, NOISE, *noise_of(observed), draws=draws)
+    yield Finding.of_chance(town.name, NOISE, *noise_fit(observed), draws=draws)
     yield Finding.of_chance(town.name, TIES, *ties(observed))
     if town.settings.adaptive:
         yield Finding.of_chance(town.name, CHOSEN, *choices_of(observed, town.settings.selected))
@@ -95,7 +95,7 @@ def adaptive(size: Size) -> Iterator[Finding]:
         for number, town in enumerate(TOWNS):
             bench = Bench.of(replace(town, tables=True), folder / str(number))
             releases = [bench.release(1)]
-            law = law_of(bench.town, releases[0].rho)
+            law = run_law(bench.town, releases[0].rho)
             yield from of_releases(law, releases)
             runs = runs_of(bench, law, size.replicates // _OF_TABLES)
             observed += [runs[0][0], runs[1][1]]
@@ -104,7 +104,7 @@ def adaptive(size: Size) -> Iterator[Finding]:
 
 def of_tables(observed: Sequence[Played]) -> Finding:
     """Test all noise and all draws of tables as one."""
-    parts = [noise_of(observed), choices_of(observed, 1), sharpness(observed)]
+    parts = [noise_fit(observed), choices_of(observed, 1), sharpness(observed)]
     evidence = "; ".join(words for _, words in parts)
     draws = sum(run.noise.size for run in observed)
     p = combined(p for p, _ in parts)
@@ -159,7 +159,7 @@ def of_releases(law: RunLaw, releases: Sequence[WatchedRelease]) -> Iterator[Fin
     yield Finding(law.town.name, FIGURES, worst <= _ROUNDING, evidence)
 
 
-def noise_of(observed: Sequence[Played]) -> Tested:
+def noise_fit(observed: Sequence[Played]) -> Tested:
     """Test noise against discrete Gaussians, its width and its lowest bits."""
     values, scales, z = (
         np.concatenate([getattr(run, name) for run in observed])
@@ -270,7 +270,7 @@ def apart(law: RunLaw, runs: Sequence[Sequence[Played]]) -> Finding:
     That event is that a run is likelier on one of two neighbours.
     """
     ratios = [on[0].log_likelihoods - on[1].log_likelihoods for on in runs]
-    seen, rho = zcdp_loss(*told_apart(ratios[0], ratios[1], 0.0)), float(law.rho)
+    seen, rho = zcdp_loss(*event_bounds(ratios[0], ratios[1], 0.0)), float(law.rho)
     return Finding(
         law.town.name,
         APART,

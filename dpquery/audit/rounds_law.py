@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.measurements import WatchedRelease
-from dpquery.audit.towns import ANSWERED, BLOCKS, DECLARED, STEPS_IN_A_COUNT, TABLES, Town
+from dpquery.audit.towns import ANSWERED, BLOCKS, DECLARED, STEPS_IN_A_COUNT, TOWN_TABLES, Town
 from dpquery.measurement.rounds.run import PublicFit, Round, RoundBudget
 from dpquery.releases.manifest import read_manifest
 
@@ -37,7 +37,7 @@ _BEYOND = Fraction(10**9)
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
+class AddedNoise:
     """A step of a run that measures."""
 
     added: Ints  # (k,) in grid steps
@@ -45,7 +45,7 @@ class Noise:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Chosen:
     """A step of a run that draws one of m: with probability proportional to exp(exponents)."""
 
     place: int  # of the draw, among all of a run
@@ -53,7 +53,7 @@ class Choice:
     outcome: int
 
 
-Step = Noise | Choice
+Step = AddedNoise | Chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class Played:
     noise: Ints  # (v,) of all runs, one after the other, in grid steps
     scales: Floats  # (v,)
     noise_of: Ints  # (v,) the number of the run
-    exponents: Floats  # (d, m) of all draws; see `Choice`
+    exponents: Floats  # (d, m) of all draws; see `Chosen`
     outcomes: Ints  # (d,)
     places: Ints  # (d,)
     draws_of: Ints  # (d,) the number of the run
@@ -71,11 +71,11 @@ class Played:
     @classmethod
     def of(cls, runs: Iterable[Iterable[Step]]) -> "Played":
         """Put the steps of runs together."""
-        noise: list[tuple[int, Noise]] = []
-        draws: list[tuple[int, Choice]] = []
+        noise: list[tuple[int, AddedNoise]] = []
+        draws: list[tuple[int, Chosen]] = []
         for number, run in enumerate(runs):
             for step in run:
-                if isinstance(step, Noise):
+                if isinstance(step, AddedNoise):
                     noise.append((number, step))
                 else:
                     draws.append((number, step))
@@ -115,7 +115,7 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Stated:
     """A published figure, what it should be, and the rho of what it stands for."""
 
     published: float
@@ -141,16 +141,16 @@ class _Law:
 
     def noise_figure(
         self, published: float | None, rho: Fraction, squared_move: int, due_move: int | None = None
-    ) -> Figure:
+    ) -> Stated:
         """Return the figure of a standard deviation, in counts, of noise that is to cost rho.
 
         The scale may allow for a larger move than there is.
         """
         due = self.scale(rho, due_move or squared_move) / STEPS_IN_A_COUNT
         if not published:
-            return Figure(0.0, due, _BEYOND)
+            return Stated(0.0, due, _BEYOND)
         cost = squared_move * self.town.limit**2 / (2 * Fraction(published) ** 2)
-        return Figure(published, due, cost)
+        return Stated(published, due, cost)
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class RapLaw(_Law):
         answers = np.concatenate(truth)
         if self.total:
             total = np.array([values[0] - STEPS_IN_A_COUNT * truth[1].sum()])
-            yield Noise(total, self.scale(self.total, 1))
+            yield AddedNoise(total, self.scale(self.total, 1))
         left, place = np.ones(len(answers), dtype=np.bool_), 0
         starts = np.cumsum((0, *map(len, BLOCKS)))
         for number, (chosen, counts) in enumerate(self.read(values)):
@@ -245,16 +245,16 @@ class RapLaw(_Law):
                 off = answers - np.rint(synthetic).astype(np.int64)
                 for side, query in zip(self.sides(number), chosen.tolist(), strict=True):
                     scores = np.maximum(side * off, 0) if side else np.abs(off)
-                    yield Choice(place, np.where(left, self.rate * scores, -np.inf), query)
+                    yield Chosen(place, np.where(left, self.rate * scores, -np.inf), query)
                     left[query], place = False, place + 1
             scale = self.scale(self.measurement, self.move(chosen.tolist()))
-            yield Noise(counts - STEPS_IN_A_COUNT * answers[chosen], scale)
+            yield AddedNoise(counts - STEPS_IN_A_COUNT * answers[chosen], scale)
             if number + 1 < self.town.settings.rounds:
                 blocks = np.searchsorted(starts, chosen, side="right") - 1
                 queries = np.stack([blocks, chosen - starts[blocks]], axis=1)
                 fit.add(Round(queries, 0, counts / STEPS_IN_A_COUNT, 1.0, _UNSPENT))
 
-    def figures(self, release: WatchedRelease) -> Iterator[Figure]:
+    def figures(self, release: WatchedRelease) -> Iterator[Stated]:
         """Yield published figures with the rho of each part of the run, by brute-force moves."""
         town, facts = self.town, read_manifest(release.folder).rap
         if facts is None:
@@ -263,7 +263,7 @@ class RapLaw(_Law):
             yield self.noise_figure(facts.total_std, self.total, 1)
         declared = not town.replace or facts.total == DECLARED
         counted = float(release.values[0]) / STEPS_IN_A_COUNT
-        yield Figure(facts.total, self.scaled_to(counted), Fraction(0) if declared else _BEYOND)
+        yield Stated(facts.total, self.scaled_to(counted), Fraction(0) if declared else _BEYOND)
         for (chosen, _), std in zip(self.read(release.values), facts.noise_std, strict=True):
             numbers = tuple(chosen.tolist())
             move = worst_move(numbers, replace=town.replace)
@@ -271,7 +271,7 @@ class RapLaw(_Law):
             if self.selection:
                 scale = facts.selection_scale or 0.0
                 cost = self.selected * (town.span / Fraction(scale)) ** 2 / 8 if scale else _BEYOND
-                yield Figure(scale, 1 / self.rate, cost)
+                yield Stated(scale, 1 / self.rate, cost)
 
 
 @cache
@@ -362,10 +362,10 @@ class TableLaw(_Law):
         Rounds follow each other from the tables of one attribute to a closing part: a number that
         says nothing here, and of each item the distance and the largest error.
         """
-        rounds, values = [], values[sum(map(len, TABLES[:2])) : -1 - 2 * _ITEMS]
+        rounds, values = [], values[sum(map(len, TOWN_TABLES[:2])) : -1 - 2 * _ITEMS]
         while values.size:
             number, level = values[:2].tolist()
-            end = 2 + len(TABLES[number])
+            end = 2 + len(TOWN_TABLES[number])
             rounds.append((number, level, values[2:end]))
             values = values[end:]
         return rounds
@@ -374,7 +374,7 @@ class TableLaw(_Law):
         """Yield the steps of a committed vector where the true tables are some; see `RapLaw`."""
         first, level, rounds = np.concatenate(truth[:2]), 0, self.read(values)
         added = values[: len(first)] - STEPS_IN_A_COUNT * first
-        yield Noise(added, self.scale(self.first, self.move))
+        yield AddedNoise(added, self.scale(self.first, self.move))
         costs = self.costs([given for _, given, _ in rounds])
         for (number, given, counts), cost in zip(rounds, costs, strict=True):
             std = self.std(cost * Fraction(9, 10))
@@ -385,8 +385,8 @@ class TableLaw(_Law):
             # a level that does not follow from what was measured before cannot be
             follows = given == level
             exponents = self.rate(cost) * np.array(scores) if follows else np.full(3, -np.inf)
-            yield Choice(0, exponents, number)
-            yield Noise(counts - STEPS_IN_A_COUNT * truth[number], STEPS_IN_A_COUNT * std)
+            yield Chosen(0, exponents, number)
+            yield AddedNoise(counts - STEPS_IN_A_COUNT * truth[number], STEPS_IN_A_COUNT * std)
             before = fit.answers(number)
             noisy = counts / STEPS_IN_A_COUNT
             fit.add(Round(np.array([number]), given, noisy, std, _UNSPENT))
@@ -396,16 +396,16 @@ class TableLaw(_Law):
         errors = values[-2 * _ITEMS :] - np.tile([apart.sum(), apart.max()], _ITEMS).astype(
             np.int64
         )
-        yield Noise(errors, np.tile(self.error_scales, _ITEMS))
+        yield AddedNoise(errors, np.tile(self.error_scales, _ITEMS))
 
-    def figures(self, release: WatchedRelease) -> Iterator[Figure]:
+    def figures(self, release: WatchedRelease) -> Iterator[Stated]:
         """Yield published figures with the rho of each part of the run."""
         facts = read_manifest(release.folder).adaptive
         if facts is None:
             raise ValueError("the release of an audited town is not of adaptive measurement")
         costs = self.costs([level for _, level, _ in self.read(release.values)])
         whole = 2 * self.first + sum(costs) + self.closing == self.rho and min(costs) >= self.unit
-        yield Figure(facts.candidates, len(TABLES), Fraction(0) if whole else _BEYOND)
+        yield Stated(facts.candidates, len(TOWN_TABLES), Fraction(0) if whole else _BEYOND)
         for _ in range(2):
             yield self.noise_figure(facts.one_way_std, self.first, self.move)
         for cost, std in zip(costs, facts.noise_std, strict=True):
@@ -426,6 +426,6 @@ def _distance(table: Ints, model: NDArray[np.floating], std: float) -> int:
 RunLaw = RapLaw | TableLaw
 
 
-def law_of(town: Town, rho: Fraction) -> RunLaw:
+def run_law(town: Town, rho: Fraction) -> RunLaw:
     """Return the law of a town's runs in its layout."""
     return TableLaw(rho, town) if town.tables else RapLaw(rho, town)

@@ -181,7 +181,7 @@ def clopper_pearson(successes: int, trials: int, *, alpha: float) -> tuple[float
     return low, high
 
 
-def told_apart(
+def event_bounds(
     drawn: Floats, other_drawn: Floats, threshold: float, *, trials: int = 0
 ) -> tuple[float, float]:
     """Return bounds on the probability of passing a threshold: least of one law, most of another.

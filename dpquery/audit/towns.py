@@ -67,7 +67,7 @@ BLOCKS = (
 )
 """Whether each query holds of each kind of record, (m, 8): a matrix for each item of the spec."""
 ANSWERED = np.concatenate(BLOCKS)
-TABLES = (
+TOWN_TABLES = (
     np.array([[age == asked for age, _ in KINDS] for asked in range(4)], np.int64),
     np.array([[sex == asked for _, sex in KINDS] for asked in "FM"], np.int64),
     _CELLS,
@@ -151,7 +151,7 @@ class Town:
         """Return the true answers of all blocks, or tables, counted one record after another."""
         counted = self.counted(rows)
         counts = np.array([counted[kind] for kind in KINDS])
-        return [holds @ counts for holds in (TABLES if self.tables else BLOCKS)]
+        return [holds @ counts for holds in (TOWN_TABLES if self.tables else BLOCKS)]
 
     @property
     def start(self) -> list[Ints]:

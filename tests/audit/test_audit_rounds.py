@@ -30,7 +30,7 @@ from dpquery.audit.rounds_checks import (
     paired,
     runs_of,
 )
-from dpquery.audit.rounds_law import _WEIGHTS, families_move, law_of, worst_move
+from dpquery.audit.rounds_law import _WEIGHTS, families_move, run_law, worst_move
 from dpquery.audit.statistics import ALPHA, chi_square
 from dpquery.audit.towns import ALL_QUERIES_AT_ONCE, ANSWERED, DECLARED, TOWNS, Bench, ShiftedFit
 from dpquery.measurement import curator
@@ -96,14 +96,14 @@ def test_a_town_is_counted_by_hand_as_the_curator_counts_it(town, tmp_path):
         given, ends = query.rounds.candidates, np.cumsum([4, 2])
         assert (given.subsets, given.weights) == (SUBSETS, _WEIGHTS)
         most = max(int((part**2).sum()) for part in np.split(moved, ends))
-        assert most == law_of(town, query.guarantee.amount).move * town.limit**2
+        assert most == run_law(town, query.guarantee.amount).move * town.limit**2
 
 
 @pytest.mark.parametrize("town", TOWNS)
 def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
     query = Bench.of(town, tmp_path / "town").query
     workload, mechanism = query.compiled.workload, query.rounds
-    law = law_of(town, mechanism.guarantee.amount)
+    law = run_law(town, mechanism.guarantee.amount)
     every, rng = all_places(workload), np.random.default_rng(0)
     for _ in range(60):
         numbers = rng.choice(len(every), int(rng.integers(1, 6)), replace=False)
@@ -119,7 +119,7 @@ def test_moves_by_brute_force_are_those_that_noise_is_made_for(town, tmp_path):
 def test_a_draw_that_depends_on_the_one_before_is_seen_in_a_quick_audit(tmp_path):
     """Where each draw alone follows its law."""
     bench = Bench.of(ROWS, tmp_path / "town")
-    run = runs_of(bench, law_of(ROWS, bench.query.guarantee.amount), 300)[0][0]
+    run = runs_of(bench, run_law(ROWS, bench.query.guarantee.amount), 300)[0][0]
     assert min(chi_square(*cells) for cells in paired([run], 2)) > ALPHA
     tied = run.outcomes.copy()
     tied[::2] = (run.outcomes[1::2] - 1) % len(ANSWERED)
@@ -151,7 +151,7 @@ def plant(monkeypatch):
 def first_release(town, folder):
     """What the release alone gives away: charge and figures."""
     done = Bench.of(town, folder / "town").release(1)
-    findings = of_releases(law_of(town, done.rho), [done])
+    findings = of_releases(run_law(town, done.rho), [done])
     return {finding.claim for finding in findings if not finding.passed}
 
 
@@ -353,7 +353,7 @@ def test_a_sound_adaptive_run_passes(record_property):
 @pytest.mark.parametrize("town", TABLED)
 def test_the_law_is_that_of_the_budget(town, tmp_path):
     query = Bench.of(town, tmp_path / "town").query
-    law, budget = law_of(town, query.guarantee.amount), query.rounds
+    law, budget = run_law(town, query.guarantee.amount), query.rounds
     assert law.unit == budget.unit
     assert law.std(law.first) == pytest.approx(budget.first_std, rel=1e-12)
     assert law.closing == budget.closing_rho
@@ -375,7 +375,7 @@ def test_the_law_is_that_of_the_budget(town, tmp_path):
 def test_no_event_of_whole_runs_distinguishes_neighbours_better_than_is_claimed(town, tmp_path):
     """That a run is likelier on one of two neighbours is the event that distinguishes them best."""
     bench, number = Bench.of(town, tmp_path / "town"), 400
-    law = law_of(town, bench.query.guarantee.amount)
+    law = run_law(town, bench.query.guarantee.amount)
     runs = runs_of(bench, law, number)
     assert apart(law, runs).passed
     # A Gaussian mechanism of rho has log ratios of mean rho: no more than that may be seen, and
@@ -388,7 +388,7 @@ def test_no_event_of_whole_runs_distinguishes_neighbours_better_than_is_claimed(
 def claims_that_fail(town, folder, runs=60):
     bench = Bench.of(replace(town, tables=True), folder / "town")
     released = bench.release(1)
-    law = law_of(bench.town, released.rho)
+    law = run_law(bench.town, released.rho)
     observed = runs_of(bench, law, runs)
     findings = [*of_releases(law, [released]), of_tables([observed[0][0], observed[1][1]])]
     return {finding.claim for finding in findings if not finding.passed}
