@@ -5,6 +5,7 @@ does, for the curator's eyes. What leaves this module is the noisy measurement a
 after it is post-processing.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from dpquery.exceptions import BudgetExceededError, DataError
 from dpquery.limits import MAX_STATE_BYTES, RECORD_BITS
 from dpquery.measurement.accounting import Guarantee, Price, price_of, unit_of
 from dpquery.measurement.accounting import guarantee as guarantee_of
-from dpquery.measurement.counting.exact_answers import Tables, exact_answers
+from dpquery.measurement.counting.exact_answers import Tables, answers_alike
 from dpquery.measurement.counting.locations import Data, sources_of
 from dpquery.measurement.counting.sources import ColumnsError
 from dpquery.measurement.counting.tabulate import (
@@ -37,11 +38,12 @@ from dpquery.measurement.ledger.store import PartialMeasurement
 from dpquery.measurement.noise.calibration import CalibratedNoise, Calibration, calibration
 from dpquery.measurement.noise.exact_noise import check_libraries, draw, source
 from dpquery.measurement.release_key import linear_key
+from dpquery.operators.blocks import runs_alike
 from dpquery.operators.compile import CompiledSpec
 from dpquery.progress import report_progress
 from dpquery.spec.spec import Spec
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.strategy import Strategy
+from dpquery.strategy.strategy import Strategy, WeightedBlock, form_of
 
 if TYPE_CHECKING:
     from dpquery.measurement.rounds.queries import RapRounds
@@ -137,19 +139,30 @@ class LinearQuery:
         What is measured beside the weights stands behind them, as many answers to each sum.
         """
         measurements, mechanisms = self.strategy.measurements, self.mechanism.all
-        last_use = {weighted.block.attributes: i for i, weighted in enumerate(measurements)}
+        last_use = {weighted.block.attributes: weighted for weighted in measurements}
         exact = np.empty((len(mechanisms), sum(self.strategy.sizes)), dtype=np.int64)
+
+        def counted(weighted: WeightedBlock) -> Ints:
+            """Return the table of a measurement: one part for each mechanism."""
+            subset = weighted.block.attributes
+            table = tables.pop(subset) if last_use[subset] is weighted else tables[subset]
+            return table[None] if len(mechanisms) == 1 else table
+
         start = 0
-        for i, weighted in enumerate(measurements):
-            subset, stop = weighted.block.attributes, start + weighted.block.queries
-            table = tables.pop(subset) if last_use[subset] == i else tables[subset]
-            parts = [table] if len(mechanisms) == 1 else map(np.asarray, table)
-            for out, part, mechanism in zip(exact, parts, mechanisms, strict=True):
+        for alike in runs_alike(measurements, form_of, _numbers):
+            stop = start + sum(weighted.block.queries for weighted in alike)
+            parts = zip(*map(counted, alike), strict=True)
+            for out, tables_of, mechanism in zip(exact, parts, mechanisms, strict=True):
                 bits = RECORD_BITS + mechanism.shift - self.mechanism.shift
-                answers = exact_answers(weighted, part, shift=mechanism.shift, bits=bits)
+                answers = answers_alike(alike, tables_of, shift=mechanism.shift, bits=bits)
                 np.concatenate([answers], out=out[start:stop])  # unlike =, refuses another length
             start = stop
         return exact.ravel()
+
+
+def _numbers(weighted: WeightedBlock) -> int:
+    """Return the size of a measurement's table, or of its answers where they are more."""
+    return max(math.prod(weighted.block.table_shape), weighted.block.queries)
 
 
 def measure(

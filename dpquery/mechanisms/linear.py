@@ -420,11 +420,14 @@ class LinearAnswers:
     def __call__(self, item: Item) -> Iterator[TableAnswers]:
         """Yield the answers of an item's tables, in order."""
         places, strategy = self.compiled.items[self.spec.items.index(item)], self.measured.strategy
-        for table, place in zip(item.tables, places, strict=True):
-            block, at = self.compiled.workload.blocks[place], self.positions[place]
+        blocks = [self.compiled.workload.blocks[place] for place in places]
+        positions = [self.positions[place] for place in places]
+        estimates = self.measured.answers(blocks, positions)
+        known = zip(item.tables, places, blocks, positions, estimates, strict=True)
+        for table, place, block, at, estimate in known:
             errors = self._std_errors(place)
             answers = table_answers(
-                table, block, self.measured, position=at, level=self.level, std_errors=errors
+                table, block, strategy, estimate, position=at, level=self.level, std_errors=errors
             )
             if isinstance(strategy, InformedStrategy):
                 answers = replace(answers, stated=strategy.stated(block, at))

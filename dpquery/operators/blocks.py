@@ -24,10 +24,11 @@ one another while they are small.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, groupby
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,9 +37,20 @@ from dpquery.operators.factors import Factor, Identity
 
 PIECE = 1 << 16  # numbers: with what a product makes of them they fit a core's cache
 SHORT = 16  # along the last axis: numpy's loops over so few numbers cost more than their work
+_Each = TypeVar("_Each")
 Axes = tuple[int, ...]
 Product = Callable[[Numbers], Numbers]
 """Of one matrix with (n, k) numbers."""
+
+
+def runs_alike(
+    items: Iterable[_Each], likeness: Callable[[_Each], Hashable], size: Callable[[_Each], int]
+) -> Iterator[list[_Each]]:
+    """Yield items in order: neighbours of one likeness together, up to PIECE numbers in all."""
+    for _, alike in groupby(items, likeness):
+        several = list(alike)
+        most = max(1, PIECE // max(1, size(several[0])))
+        yield from (several[k : k + most] for k in range(0, len(several), most))
 
 
 def kron_apply(products: Sequence[Product | None], tensor: Numbers) -> Numbers:
@@ -361,6 +373,12 @@ class Block:
         plain = [None if on else step for on, step in zip(self.counted, steps, strict=True)]
         counted = [(axis, step) for axis, step in enumerate(steps) if self.counted[axis]]
         return threshold_apply(counted, kron_apply(plain, tensor), self.at_least)
+
+    def repeated(self, times: int) -> "Block":
+        """Return the same queries on each of so many tables, which lie along a first axis."""
+        shape, factors = (times, *self.table_shape), (Identity(times), *self.factors)
+        every = tuple(range(len(shape)))
+        return Block(shape, every, factors, (False, *self.counted), self.at_least)
 
     def matvec(self, x: Numbers) -> Numbers:
         """Answer from the count vector. x: (N,) -> (m,)."""

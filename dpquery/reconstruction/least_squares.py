@@ -8,7 +8,7 @@ memory, and part by part beyond that, as the expected errors assume.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from dpquery.arrays import Floats, Ints
-from dpquery.operators.blocks import Block, broadcast_sum, kron_apply, marginal
+from dpquery.operators.blocks import Block, broadcast_sum, kron_apply, marginal, runs_alike
 from dpquery.reconstruction.intervals import half_widths
 from dpquery.spec.spec import Table
 from dpquery.strategy.algebra.query_powers import QueryPairs
@@ -30,8 +30,8 @@ from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy, ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
 from dpquery.strategy.shapes.side_by_side import CoarserStrategy, UnionStrategy
-from dpquery.strategy.shapes.splits import SplitStrategy
-from dpquery.strategy.strategy import Strategy
+from dpquery.strategy.shapes.splits import CenteredCore, SplitStrategy
+from dpquery.strategy.strategy import Strategy, wide_attributes
 
 MAX_KEPT_NUMBERS = 1 << 16  # numbers of a component that is kept to serve other tables
 ROOM = 1 << 24  # numbers of all components that are kept
@@ -98,25 +98,49 @@ class _SplitEstimates(ABC):
         """Return what the measurements say of b beyond its subsets, as a tensor over b."""
 
     def answer(self, block: Block, position: int | None) -> Floats:
-        return block.apply(self._table(block.attributes))
+        return next(self.in_order([block]))
 
-    def _table(self, S: Subset) -> Floats:
+    def in_order(self, blocks: Sequence[Block]) -> Iterator[Floats]:
+        """Yield the answers of each block in order, of neighbours over like attributes at once."""
+        for alike in runs_alike(blocks, self._likeness, lambda block: math.prod(block.table_shape)):
+            tables = self._tables([block.attributes for block in alike])
+            yield from (block.apply(table) for block, table in zip(alike, tables, strict=True))
+
+    def _likeness(self, block: Block) -> Hashable:
+        """Return what is equal for blocks over attributes that are split alike.
+
+        Sums along a single axis of several codes may round otherwise beside others.
+        """
+        splits, several = self.strategy.splits, wide_attributes(block)
+        return tuple([splits[i] for i in block.attributes]) if len(several) > 1 else block
+
+    def _tables(self, sets: Sequence[Subset]) -> Floats:
+        """Return the tables over sets of attributes that are split alike, along a first axis."""
+        S = sets[0]
         several = tuple(k for k, i in enumerate(S) if self.shape[i] > 1)
         parts = {}
         for axes in subsets_of(several):
-            component = self._writable_component(tuple(S[k] for k in axes), keep=axes != several)
+            of = [tuple([b[k] for k in axes]) for b in sets]
+            found = self._components(of) if axes == several else np.stack([*map(self._part, of)])
             sizes = [self.shape[i] if k in axes else 1 for k, i in enumerate(S)]
-            parts[axes] = component.reshape(sizes)
-        return broadcast_sum(parts, [self._spread(i, len(S) - 1 - k) for k, i in enumerate(S)])
+            parts[0, *(k + 1 for k in axes)] = found.reshape(len(sets), *sizes)
+        return broadcast_sum(
+            parts, [1, *(self._spread(i, len(S) - 1 - k) for k, i in enumerate(S))]
+        )
 
-    def _writable_component(self, b: Subset, *, keep: bool) -> Floats:
-        """Return a component that may be written to; small ones are kept, as most tables share."""
+    def _components(self, sets: Sequence[Subset]) -> Floats:
+        """Return the components of sets that are split alike, writable, along a first axis."""
+        found = [np.ascontiguousarray(self._component(b)) for b in sets]
+        return found[0][None] if len(found) == 1 else np.stack(found)
+
+    def _part(self, b: Subset) -> Floats:
+        """Return a component of smaller sets; small ones are kept, as most tables share."""
         if b in self._kept:
-            return self._kept[b].copy()
-        component = np.ascontiguousarray(self._component(b))
-        if keep and component.size <= min(MAX_KEPT_NUMBERS, self._room):
+            return self._kept[b]
+        component = self._component(b)
+        if component.size <= min(MAX_KEPT_NUMBERS, self._room):
             self._room -= component.size
-            self._kept[b] = component.copy()
+            self._kept[b] = component
         return component
 
     def _spread(self, i: int, later: int) -> Floats:
@@ -226,6 +250,16 @@ class _ResidualEstimates(_SplitEstimates):
         scale = 1 / self.strategy.weights[b]
         recovered = kron_apply([self.strategy.split_in(b, i).recover for i in b], self._noisy(b))
         return np.multiply(recovered, scale, out=recovered if b else None)
+
+    def _components(self, sets: Sequence[Subset]) -> Floats:
+        cores = [self.strategy.split_in(sets[0], i) for i in sets[0]]
+        if len(sets) == 1 or not all(isinstance(core, CenteredCore) for core in cores):
+            return super()._components(sets)  # products round otherwise beside others
+        noisy = np.stack([self._noisy(b) for b in sets])
+        recovered = kron_apply([None, *(core.recover for core in cores)], noisy)
+        scales = [1 / self.strategy.weights[b] for b in sets]
+        recovered *= np.reshape(scales, (-1, *[1] * len(cores)))
+        return recovered
 
 
 class _DirectEstimates:
@@ -354,6 +388,12 @@ class Measured:
         everything = marginal(self.strategy.shape, ())
         return max(float(self.estimates.answer(everything, None)), 0.0)
 
+    def answers(self, blocks: Sequence[Block], positions: Sequence[int | None]) -> Iterator[Floats]:
+        """Yield the estimates of each block in order, as `Estimates.answer` has them."""
+        if isinstance(self.estimates, _SplitEstimates):
+            return self.estimates.in_order(blocks)
+        return map(self.estimates.answer, blocks, positions)
+
     def covariances(self, pairs: QueryPairs) -> Floats:
         """Return the covariances of estimates, in counts squared."""
         return np.asarray(self.strategy.covariances(pairs) * self.noise_std**2)
@@ -438,19 +478,19 @@ class TableAnswers:
 def table_answers(
     table: Table,
     block: Block,
-    measured: Measured,
+    strategy: Strategy,
+    estimate: Floats,
     *,
     position: int | None,
     std_errors: Floats,
     level: float,
 ) -> TableAnswers:
-    """Return the answers of a table with their standard errors and noise intervals.
+    """Return the estimates of a table with their standard errors and noise intervals.
 
     Standard errors are not copied: the same memory may serve other tables.
     """
-    half = half_widths(measured.strategy, block, std_errors, position=position, level=level)
-    estimates = measured.estimates.answer(block, position).ravel()
-    return TableAnswers(table, estimates, std_errors, half)
+    half = half_widths(strategy, block, std_errors, position=position, level=level)
+    return TableAnswers(table, estimate.ravel(), std_errors, half)
 
 
 def positions_of(queried: Sequence[Block], blocks: Sequence[Block]) -> tuple[int | None, ...]:

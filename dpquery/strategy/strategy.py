@@ -72,6 +72,14 @@ class WeightedColumns:
     block: Block
 
 
+def form_of(measurement: WeightedBlock | WeightedColumns) -> Hashable:
+    """Return what is equal only for measurements that differ in nothing but their attributes."""
+    block = measurement.block
+    if isinstance(block, CellClassBlock):
+        return block
+    return measurement.weight, block.factors, block.counted, block.at_least
+
+
 def column_matrices(measurements: Sequence[WeightedBlock]) -> tuple[WeightedColumns, ...]:
     """Return measurements as matrices with the same columns, each column once or more often.
 

@@ -8,7 +8,7 @@ with the weight is computed in two parts. The path depends on the strategy alone
 """
 
 import math
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -61,17 +61,36 @@ def exact_answers(
     Raises:
         DataError: the table holds 2^36 records or more.
     """
-    signed = table.size and table.min() < 0
-    if table.size and int((np.abs(table) if signed else table).sum()) >= 1 << bits:
+    return answers_alike([measurement], [table], shift=shift, bits=bits)
+
+
+def answers_alike(
+    measurements: Sequence[WeightedBlock],
+    tables: Sequence[Ints],
+    *,
+    shift: int,
+    bits: int = RECORD_BITS,
+) -> Ints:
+    """Return the answers of measurements that differ in their attributes alone, end to end.
+
+    Raises:
+        DataError: as `exact_answers`.
+    """
+    classed = [one.block for one in measurements if isinstance(one.block, CellClassBlock)]
+    tables = [*map(CellClassBlock.class_table, classed, tables)] if classed else tables
+    (columns,) = column_matrices(measurements[:1])
+    stacked = tables[0][None]
+    if len(tables) > 1:
+        stacked = np.stack(tables)
+        columns = replace(columns, block=columns.block.repeated(len(tables)))
+    flat = stacked.reshape(len(tables), -1)
+    signed = flat.size and flat.min() < 0
+    if flat.size and int((np.abs(flat) if signed else flat).sum(axis=1).max()) >= 1 << bits:
         raise DataError(
             f"the data file holds more than 2^{RECORD_BITS} records, or steps of weights; split "
             "it, or declare a larger `step`"
         )
-    measured = measurement.block
-    if isinstance(measured, CellClassBlock):
-        table = measured.class_table(table)
-    (columns,) = column_matrices([measurement])
-    return _exact_answers(columns, table, shift, bits)
+    return _exact_answers(columns, stacked if len(tables) > 1 else stacked[0], shift, bits)
 
 
 def _exact_answers(measurement: WeightedColumns, table: Ints, shift: int, record_bits: int) -> Ints:

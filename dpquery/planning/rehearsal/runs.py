@@ -518,11 +518,13 @@ def rehearse_columns(
     report_progress("rehearsing columns beside the estimates")
     extra: ExtraColumns = extra_columns(tuple(columns), measured, blocks, steps=REHEARSED_STEPS)
     squares, largest = np.zeros(len(columns)), np.zeros(len(columns))
-    for table, place in stage.tables:
+    places = [place for _, place in stage.tables]
+    estimates = measured.answers([blocks[place] for place in places], places)
+    for (table, place), estimate in zip(stage.tables, estimates, strict=True):
         block = blocks[place]
         errors = standard_errors(strategy, block, position=place, noise_std=stage.noise_std)
         answers = table_answers(
-            table, block, measured, position=place, std_errors=errors, level=0.95
+            table, block, strategy, estimate, position=place, std_errors=errors, level=0.95
         )
         truth = proxy.answers(block).ravel()
         for k, values in enumerate(extra.added_to(answers, block).extra):

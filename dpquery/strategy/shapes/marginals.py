@@ -87,8 +87,9 @@ class MarginalsStrategy(SplitStrategy):
     @cached_property
     def splits(self) -> tuple[FactorSplit, ...]:
         """The split of every attribute's queries by its factor."""
-        factors = (self.factors.get(i, Identity(n)) for i, n in enumerate(self.shape))
-        return tuple(split_by(factor) for factor in factors)
+        cells = {n: split_by(Identity(n)) for n in self.shape}
+        own = {i: split_by(factor) for i, factor in self.factors.items()}
+        return tuple(own.get(i) or cells[n] for i, n in enumerate(self.shape))
 
     @cached_property
     def measurements(self) -> tuple[WeightedBlock, ...]:

@@ -36,6 +36,12 @@ class ResidualStrategy(SplitStrategy):
     block_cores: Mapping[tuple[int, ...], Mapping[int, DenseCore]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        alike: dict[int, Core] = {}  # one core serves all attributes of as many classes
+        for core in self.cores:
+            if isinstance(core, CenteredCore):
+                alike.setdefault(core.n, core)
+        shared = (alike[core.n] if isinstance(core, CenteredCore) else core for core in self.cores)
+        object.__setattr__(self, "cores", tuple(shared))
         object.__setattr__(
             self, "shape", tuple(1 if core is None else core.factor.shape[1] for core in self.cores)
         )
