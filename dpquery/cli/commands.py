@@ -537,8 +537,8 @@ def check_command(
     """
     from dpquery.cli.screen import forbid_dumps
     from dpquery.cli.show_checks import check_grids, left_out_grid, to_paste
+    from dpquery.commands.arguments import check_data_named
     from dpquery.data_check.check import check
-    from dpquery.measurement.counting.locations import check_data_named
 
     check_data_named(data, "dpquery check DATA SPEC")
     if not (sys.stdout.isatty() or to_pipe):

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +11,6 @@ from pathlib import Path
 from dpquery.commands.defaults import LARGEST_NUMBER, LEVELS, MEMORIES
 from dpquery.exceptions import DataError, SpecError
 from dpquery.measurement.accounting import parse_delta, parse_epsilon
-from dpquery.measurement.counting.locations import check_data_named
 from dpquery.measurement.ledger.store import default_path
 
 FilePath = str | os.PathLike[str]
@@ -99,6 +98,18 @@ def as_data(
         return _as_given(given)
     # No path: `spark:s3a://` has two slashes in a row.
     return [at if isinstance(at, str) and ":" in at else _as_given(at) for at in several]
+
+
+def check_data_named(locations: Iterable[FilePath], order: str) -> None:
+    """Refuse a spec or a plan where the data should stand, by its name; `order` is the command."""
+    for at in locations:
+        ending = str(at).lower().rpartition(".")[2]
+        if ending in ("yaml", "yml", "plan"):
+            found, remedy = "a plan" if ending == "plan" else "a spec", f"`{order}`"
+            if order == "dpquery release DATA":  # which reads the spec in its plan
+                made = f"`{order}` after `dpquery plan {at}`"
+                remedy = f"`{order} --plan {at}`" if ending == "plan" else made
+            raise DataError(f"{at}: this seems to be {found}, not the data; write {remedy}")
 
 
 def ledger_place(given: FilePath | None) -> Path:

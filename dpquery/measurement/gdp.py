@@ -26,6 +26,7 @@ _DOWN = Context(prec=60, rounding=ROUND_FLOOR, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _UP = Context(prec=60, rounding=ROUND_CEILING, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _SERIES_BELOW = 6  # from here on the continued fraction takes fewer terms
 _FRACTION_TERMS = 4000  # over x^2, and some more
+_FAR_BELOW = -37  # zero: from here on floats tell Mills' ratio no longer
 
 
 @dataclass(frozen=True)
@@ -167,9 +168,12 @@ def _density(x: Interval) -> Interval:
 def mills(x: Interval) -> Interval:
     """Return Mills' ratio (1 - Phi(x)) / phi(x) = exp(x^2 / 2) (integral of exp(-t^2 / 2) over x).
 
-    Mills' ratio falls: its bounds are those at the ends.
+    Mills' ratio M falls, so that M(low) is the most; it is convex, and M' = x M - 1, so that the
+    tangent at `low` is never above it.
     """
-    return Interval(_mills(x.high).low, _mills(x.low).high)
+    width, least = Interval(x.high, x.high) - Interval(x.low, x.low), _mills(x.low)
+    tangent = least + (Interval(x.low, x.low) * least - _ONE) * width
+    return Interval(max(Decimal(0), tangent.low), least.high)
 
 
 def _mills(x: Decimal) -> Interval:
@@ -255,8 +259,10 @@ def _near(rises: Callable[[float], float]) -> float:
 
 
 def _near_delta(epsilon: float, mu: float) -> float:
-    """Return about the logarithm of the delta of mu at an epsilon."""
+    """Return about the logarithm of the delta of mu at an epsilon; 0 where it is near 1."""
     u = epsilon / mu - mu / 2
+    if u < _FAR_BELOW:
+        return 0.0
     ratio = _near_mills(u) - _near_mills(u + mu)
     return -u * u / 2 + math.log(max(ratio, 1e-300) / math.sqrt(2 * math.pi))
 
@@ -265,6 +271,6 @@ def _near_mills(x: float) -> float:
     """Return about Mills' ratio; 1e300 far below zero."""
     if x > 20:
         return 1 / (x + 1 / (x + 2 / (x + 3 / (x + 4 / x))))
-    if x < -37:
+    if x < _FAR_BELOW:
         return 1e300
     return math.sqrt(math.pi / 2) * math.exp(x * x / 2) * math.erfc(x / math.sqrt(2))

@@ -107,18 +107,6 @@ def _files_behind(location: Path) -> Iterable[Path]:
     return [*_files_at(location), *([location] if location.is_dir() else [])]
 
 
-def check_data_named(locations: Iterable[str | os.PathLike[str]], order: str) -> None:
-    """Refuse a spec or a plan where the data should stand, by its name; `order` is the command."""
-    for at in locations:
-        ending = str(at).lower().rpartition(".")[2]
-        if ending in ("yaml", "yml", "plan"):
-            found, remedy = "a plan" if ending == "plan" else "a spec", f"`{order}`"
-            if order == "dpquery release DATA":  # which reads the spec in its plan
-                made = f"`{order}` after `dpquery plan {at}`"
-                remedy = f"`{order} --plan {at}`" if ending == "plan" else made
-            raise DataError(f"{at}: this seems to be {found}, not the data; write {remedy}")
-
-
 def _given(data: Data) -> list[Path]:
     return [data] if isinstance(data, Path) else [Path(location) for location in data]
 

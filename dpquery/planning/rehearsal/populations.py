@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpquery.arrays import Floats, Ints
@@ -323,7 +322,7 @@ def _on_codes(predicates: IdentitySet, counts: Floats) -> Floats:
 def _estimates(path: Path, queries: int) -> Floats:
     try:
         with opened(path, rows=queries) as file:
-            if file.schema_arrow.field("estimate").type == pa.float64():
+            if file.schema_arrow.field("estimate").type == "float64":
                 values = file.read(columns=["estimate"]).column(0).to_numpy()
                 if np.isfinite(values).all():
                     return np.asarray(values, dtype=np.float64)
