@@ -130,7 +130,10 @@ class UnitRoot:
 
 def ridged(B: Floats) -> Floats:
     """Return (1 - RIDGE) B'B + RIDGE I: unit diagonal where the columns of B have norm one."""
-    return np.asarray((1 - RIDGE) * (B.T @ B) + RIDGE * np.eye(B.shape[1]))
+    G = np.asarray(B.T @ B)
+    G *= 1 - RIDGE
+    G.flat[:: len(G) + 1] += RIDGE
+    return G
 
 
 class Moments:
@@ -152,4 +155,7 @@ class Moments:
         by_a = by_levels / mu**2 - by_rests / mu
         by_mu += float(by_rests @ a / mu**2 - 2 * by_levels @ a / mu**3)
         h = by_a @ self.Vg
-        return np.asarray(np.add.outer(h, h) + np.tensordot(by_rests, self.grams, axes=1) + by_mu)
+        by_inverse = np.add.outer(h, h)
+        by_inverse += np.tensordot(by_rests, self.grams, axes=1)
+        by_inverse += by_mu
+        return np.asarray(by_inverse)

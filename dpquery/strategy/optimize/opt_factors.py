@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dpquery.arrays import Floats
 from dpquery.exceptions import UnsupportedWorkloadError
@@ -81,14 +81,17 @@ class PIdentityRoot:
 
     def __init__(self, Theta: Floats) -> None:
         self.Theta, self.s = Theta, 1 + Theta.sum(axis=0)
-        core = cho_factor(np.eye(len(Theta)) + Theta @ Theta.T)
-        self.R = cho_solve(core, Theta)
-        inner = np.eye(Theta.shape[1]) - Theta.T @ self.R
-        self.inverse = np.asarray(inner * self.s[:, None] * self.s)
+        core, _ = dpotrf(np.eye(len(Theta)) + Theta @ Theta.T)
+        self.R, _ = dpotrs(core, Theta)
+        inverse = np.eye(Theta.shape[1]) - Theta.T @ self.R
+        inverse *= self.s[:, None]
+        inverse *= self.s
+        self.inverse = inverse
 
     def gradient(self, by_inverse: Floats) -> Floats:
         """Return the gradient with respect to Theta, given the symmetric one by M."""
-        P = by_inverse * self.s[:, None] * self.s
+        P = by_inverse * self.s[:, None]
+        P *= self.s
         RP = self.R @ P
         diagonal = np.diagonal(P) - (self.Theta * RP).sum(axis=0)
         return np.asarray(2 * diagonal / self.s - 2 * (RP - (RP @ self.Theta.T) @ self.R))
@@ -114,6 +117,7 @@ class FactorsProblem:
         self.member = sp.csr_array(
             (np.ones(len(rows)), (rows, columns)), shape=(len(subsets), len(self.attributes))
         )
+        self.holding = self.member.T
         self.sizes = np.array([float(gram.shape_of_domain[i]) for i in self.attributes])
         self.allowed = member_products(self.lattice.subsets, self.sizes) <= max_cells
         self.needed = np.zeros(len(self.lattice), dtype=bool)
@@ -152,7 +156,7 @@ class FactorsProblem:
         error = float(S @ inverse)
         spread = self.lattice.subset_sums(S * inverse**2) * share / error
         norm = float(theta.sum())
-        by_mu = (theta**2 * spread) @ self.member / mu
+        by_mu = self.holding @ (theta**2 * spread) / mu
         by_c = self.blocks.gradient(c, inverse[self.rows] / error)
         by_roots = {}
         for i, moments_i in moments.items():
