@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, chain, combinations, pairwise
+from itertools import chain, combinations, pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -327,16 +327,20 @@ class BlockSums:
         scaled = self.weights * lone.prod(axis=1)
         by_scale, slots_of, slopes = np.zeros(len(scaled)), [np.zeros(0, np.int64)], [np.zeros(0)]
         for group, slots in zip(self.below.groups, self.slots, strict=True):
-            left = by_sums[group.below]
-            rows = np.flatnonzero(left.any(axis=1))
-            left, positions, pairs = left[rows], group.positions[rows], _pairs(c, slots[rows])
-            before = [*accumulate(pairs[:-1], _outer, initial=scaled[positions, None])]
-            for j in reversed(range(len(pairs))):
-                left = left.reshape(len(left), before[j].shape[1], 2)
-                slots_of.append(slots[rows, j, None] + np.arange(2))
-                slopes.append((before[j][:, :, None] * left).sum(axis=1))
-                left = (left * pairs[j][:, None, :]).sum(axis=2)
-            by_scale[positions] = left[:, 0]
+            left = by_sums[group.below.T]  # terms last: what is done for each is one loop
+            terms = np.flatnonzero(left.any(axis=0))
+            left, positions, slots = left[:, terms], group.positions[terms], slots[terms].T
+            both = slots[:, None, :] + np.arange(2)[:, None]
+            before = [scaled[None, positions]]
+            for j, pair in enumerate(c[both][:-1]):
+                before.append((before[j][:, None] * pair).reshape(2 << j, len(terms)))
+            for j in reversed(range(len(both))):
+                left = left.reshape(1 << j, 2, len(terms))
+                slots_of.append(both[j])
+                slopes.append((before[j][:, None] * left).sum(axis=0))
+                outside, inside = c[both[j]]
+                left = left[:, 0] * outside + left[:, 1] * inside
+            by_scale[positions] = left[0]
         for k in range(lone.shape[1]):
             slots_of.append(self.alone[:, k])
             slopes.append(self.weights * np.delete(lone, k, axis=1).prod(axis=1) * by_scale)

@@ -47,7 +47,7 @@ from dpquery.strategy.strategy import (
 )
 
 MAX_CORE = 512  # classes of an attribute whose core is optimised; G = I beyond
-RESIDUAL_ITERATIONS, STRAIGHT_ITERATIONS = 400, 40
+RESIDUAL_ITERATIONS, STRAIGHT_ITERATIONS = 400, 24
 OF_IDENTITY = 0.1  # of the identity, in a start
 
 
