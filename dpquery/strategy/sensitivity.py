@@ -38,6 +38,7 @@ from dpquery.strategy.strategy import (
     RecordChange,
     WeightedBlock,
     WeightedColumns,
+    by_form,
     column_matrices,
 )
 
@@ -550,12 +551,12 @@ def _largest_norm(measurements: Sequence[WeightedColumns], noise: Noise) -> int:
     """
     power, norms, total, varying = _power(noise), FactorNorms(), 0, []
     vectors: dict[int, dict[int, list[int]]] = {}
-    for measurement in measurements:
-        largest = norms.largest(measurement, power)
-        total += largest
-        if several := norms.varying(measurement, power):
+    for alike in by_form(measurements):
+        largest = norms.largest(alike[0], power)
+        total += len(alike) * largest
+        for measurement in alike if norms.varying(alike[0], power) else ():
             varying.append((measurement, largest))
-            for i, vector in several.items():
+            for i, vector in norms.varying(measurement, power).items():
                 vectors.setdefault(i, {})[id(vector)] = vector
     distinct = (len(set(zip(*each.values(), strict=True))) for each in vectors.values())
     if len(varying) < 2 or math.prod(distinct) > SEARCH_LIMIT:
@@ -580,15 +581,15 @@ def block_norms(
 def column_support(measurements: Sequence[WeightedBlock], change: RecordChange = "enters") -> int:
     """Return an upper bound on the number of rows that a record moves: those of its columns."""
     total, known = 0, dict[Hashable, int]()
-    for measurement in column_matrices(measurements):
-        block = measurement.block
+    for alike in by_form(column_matrices(measurements)):
+        block, times = alike[0].block, len(alike)
         if not block.is_product:
-            total += math.prod(block.row_shape)
+            total += times * math.prod(block.row_shape)
             continue
         for factor in block.factors:
             if factor.key not in known:
                 known[factor.key] = int(factor.column_counts().max())
-        total += math.prod(known[factor.key] for factor in block.factors)
+        total += times * math.prod(known[factor.key] for factor in block.factors)
     if change == "enters":
         return total
     return min(2 * total, sum(math.prod(rows.block.row_shape) for rows in measurements))

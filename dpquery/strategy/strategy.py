@@ -72,12 +72,23 @@ class WeightedColumns:
     block: Block
 
 
+Measurement = TypeVar("Measurement", WeightedBlock, WeightedColumns)
+
+
 def form_of(measurement: WeightedBlock | WeightedColumns) -> Hashable:
     """Return what is equal only for measurements that differ in nothing but their attributes."""
     block = measurement.block
     if isinstance(block, CellClassBlock):
         return block
     return measurement.weight, block.factors, block.counted, block.at_least
+
+
+def by_form(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
+    """Return measurements, those of one form together, by their first ones."""
+    of_form: dict[Hashable, list[Measurement]] = {}
+    for one in measurements:
+        of_form.setdefault(form_of(one), []).append(one)
+    return list(of_form.values())
 
 
 def column_matrices(measurements: Sequence[WeightedBlock]) -> tuple[WeightedColumns, ...]:
@@ -345,9 +356,9 @@ def check_strategy_size(strategy: Strategy) -> None:
         "bytes in one matrix", max((max(sizes) for sizes in matrices), default=0), MAX_MATRIX_BYTES
     )
     _limit("bytes in matrices", sum(map(sum, matrices)), MAX_MATRICES_BYTES)
-    blocks = [measurement.block for measurement in strategy.measurements]
-    cells = sum(math.prod(block.table_shape) for block in blocks)
-    rows = sum(block.queries for block in blocks)
+    blocks = [(alike[0].block, len(alike)) for alike in by_form(strategy.measurements)]
+    cells = sum(times * math.prod(block.table_shape) for block, times in blocks)
+    rows = sum(times * block.queries for block, times in blocks)
     if max(cells, rows) > MAX_STRATEGY_CELLS:
         raise UnsupportedWorkloadError(
             f"tables of {float(max(cells, rows)):.1e} cells in all; "

@@ -21,7 +21,7 @@ from dpquery.operators.blocks import PIECE
 from dpquery.operators.cells import CellClassBlock
 from dpquery.operators.factors import Ones
 from dpquery.strategy.algebra.subsets import Subset
-from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, column_matrices
+from dpquery.strategy.strategy import WeightedBlock, WeightedColumns, by_form, column_matrices
 
 Tables = MutableMapping[Subset, Ints]
 """The true marginals over attribute subsets: confidential, one axis an attribute."""
@@ -40,7 +40,7 @@ def largest_entry(measurement: WeightedColumns) -> int:
 
 def grid_shift(measurements: tuple[WeightedBlock, ...]) -> int:
     """Return the shift at which every entry fits ENTRY_BITS: answers are kept over 2^shift."""
-    widest = max(largest_entry(measurement) for measurement in column_matrices(measurements))
+    widest = max(largest_entry(alike[0]) for alike in by_form(column_matrices(measurements)))
     return max(0, widest.bit_length() - ENTRY_BITS)
 
 
@@ -138,7 +138,7 @@ def _scaled(answers: Ints, weight: int, shift: int) -> Ints:
 
 def check_width(measurements: tuple[WeightedBlock, ...]) -> None:
     """Refuse strategy entries too wide for digits of 24 bits, before anything is charged."""
-    for weighted in column_matrices(measurements):
+    for weighted in (alike[0] for alike in by_form(column_matrices(measurements))):
         if _bits(weighted, RECORD_BITS) > 62 and _digit_bits(weighted) < _LEAST_DIGIT:
             raise UnsupportedWorkloadError(
                 "the plan's integers are too wide for exact arithmetic; run `dpquery plan` again"

@@ -35,7 +35,7 @@ from dpquery.measurement.counting.exact_answers import check_width, grid_shift
 from dpquery.measurement.noise.exact_noise import LARGEST_SCALE
 from dpquery.spec.spec import Privacy, Spec
 from dpquery.strategy.sensitivity import block_norms, column_support, sensitivity
-from dpquery.strategy.strategy import Noise, RecordChange, Strategy, WeightedBlock
+from dpquery.strategy.strategy import Noise, RecordChange, Strategy, WeightedBlock, by_form
 
 _DIGITS = 60
 _SLACK = Fraction(1, 10**30)
@@ -252,14 +252,14 @@ class Calibration:
     @cached_property
     def _apart(self) -> Counter[Moves]:
         """How far blocks move, each by itself, and how many so far; rows of zeros never move."""
-        totals = block_norms(self.measurements, "laplace", self.change)
-        squares = block_norms(self.measurements, "gaussian", self.change)
-        supports = [self._support([one]) for one in self.measurements]
-        return Counter(
-            self._moves(total, squared, support)
-            for total, squared, support in zip(totals, squares, supports, strict=True)
-            if total
-        )
+        forms, moves = by_form(self.measurements), Counter[Moves]()
+        first = [alike[0] for alike in forms]
+        totals = block_norms(first, "laplace", self.change)
+        squares = block_norms(first, "gaussian", self.change)
+        for alike, total, squared in zip(forms, totals, squares, strict=True):
+            if total:
+                moves[self._moves(total, squared, self._support(alike[:1]))] += len(alike)
+        return moves
 
     @cached_property
     def _together(self) -> Moves:
