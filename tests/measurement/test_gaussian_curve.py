@@ -94,6 +94,7 @@ def test_pi_is_between_its_bounds_by_machin_s_formula():
 )
 def test_mills_ratio_is_between_its_bounds(x):
     bounds = mills(Interval(Decimal(x), Decimal(x)))
+    up_to_here = mills(Interval(Decimal(x) - Decimal("0.125"), Decimal(x)))
     with mpmath.workprec(4000):
         at = mpmath.mpf(x)
         if at < 100:
@@ -102,6 +103,7 @@ def test_mills_ratio_is_between_its_bounds(x):
         else:
             ratio = 1 / at - 1 / at**3 + 3 / at**5 - 15 / at**7 + 105 / at**9
         assert mpmath.mpf(str(bounds.low)) <= ratio <= mpmath.mpf(str(bounds.high))
+        assert 0 <= mpmath.mpf(str(up_to_here.low)) <= ratio  # at the end where it is least
     assert bounds.high - bounds.low <= bounds.high * Decimal("1e-40")
 
 
