@@ -362,16 +362,19 @@ def counted(records: Iterable[Record], spec: Spec, part: int = 0) -> Counter[Cod
     """Return counts by codes of the records inside the domain, up to max_rows a person.
 
     Of weighted ones the sums of a part of what they add, see `steps_added`. The first record of
-    each person has the person's number of records where that is asked for.
+    each person has the person's number of records where that is asked for. What has no person
+    where persons are protected does not count.
     """
+    named = spec.privacy.person is not None
     inside = [record for record in records if OUTSIDE not in record.codes]
+    inside = [record for record in inside if record.person or not named]
     rows_of = Counter(record.person for record in inside)
     numbered = [a for a in spec.domain.attributes if not a.in_data]
     seen: Counter[str] = Counter()
     counts: Counter[Codes] = Counter()
     for record in inside:
         seen[record.person] += 1
-        if spec.privacy.person is not None and seen[record.person] > spec.privacy.max_rows:
+        if named and seen[record.person] > spec.privacy.max_rows:
             continue
         codes = list(record.codes)
         for attribute in numbered:

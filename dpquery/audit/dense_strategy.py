@@ -68,12 +68,9 @@ def classes_of(spec: Spec) -> list[list[int]]:
             for i, predicates in (*table.axes, *table.where):
                 query_sets[i].update(dict.fromkeys(members(predicates)))
             if table.summed is not None:
-                equal: dict[int, set[int]] = {}
-                for code, value in enumerate(table.summed.values):
-                    equal.setdefault(value, set()).add(code)
-                query_sets[table.summed.attribute].update(
-                    dict.fromkeys(map(frozenset, equal.values()))
-                )
+                values, equal = table.summed.values, query_sets[table.summed.attribute]
+                for value in dict.fromkeys(values):
+                    equal[frozenset(k for k, other in enumerate(values) if other == value)] = None
     classes = []
     for size, sets in zip(spec.domain.shape, query_sets, strict=True):
         known: dict[tuple[bool, ...], int] = {}
@@ -139,8 +136,8 @@ class DenseRows:
             return np.asarray(self.weight * _outer(columns))
         marks = list(zip(columns, self.counted, strict=True))
         must = _outer([v if not counted else 0 * v + 1 for v, counted in marks])
-        hits = sum(_spread(columns, k) for k, (_, counted) in enumerate(marks) if counted)
-        return np.asarray(self.weight * must * (np.asarray(hits) >= self.at_least).astype(object))
+        hits = reduce(np.add.outer, [v if counted else 0 * v for v, counted in marks]).ravel()
+        return np.asarray(self.weight * must * (hits >= self.at_least).astype(object))
 
     def column_norm(self, cell: Cell, power: int) -> int:
         """Return the sum over the rows of |entry|^power; for power 0 the nonzero entries."""
@@ -432,8 +429,3 @@ def _norm(column: Numbers, power: int) -> int:
 def _outer(vectors: Sequence[Numbers]) -> Numbers:
     one = np.ones(1, dtype=object)
     return reduce(lambda outer, vector: np.multiply.outer(outer, vector).ravel(), vectors, one)
-
-
-def _spread(vectors: Sequence[Numbers], k: int) -> Numbers:
-    """Return vector k, each entry where it stands in the Kronecker product of all of them."""
-    return _outer([vector if axis == k else 0 * vector + 1 for axis, vector in enumerate(vectors)])

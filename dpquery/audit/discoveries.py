@@ -19,7 +19,14 @@ from scipy.special import ndtr
 
 from dpquery.audit.cases import Size
 from dpquery.audit.planned_cases import mu_of, private_folder
-from dpquery.audit.statistics import Finding, NoiseDistribution, chi_square, combined, pooled
+from dpquery.audit.statistics import (
+    Finding,
+    NoiseDistribution,
+    chi_square,
+    combined,
+    goodness_of_fit,
+    pooled,
+)
 from dpquery.commands.discover import DiscoveryReport, discover
 from dpquery.exceptions import LargeDeltaWarning
 from dpquery.measurement.ledger.ledger import Ledger
@@ -201,8 +208,4 @@ def _of_classes(case: _Case, report: DiscoveryReport) -> tuple[float, int]:
             true[of_one + (number - 1) * 10 ** (digits - 1)] = held
         parts.append(true)
     noise = report.measured.values - np.concatenate(parts)
-    far = math.ceil(12 * float(_law(report).scale))
-    steps = np.arange(-far, far + 1)
-    below = np.concatenate([[0.0], _law(report).below(steps[:-1]), [1.0]])
-    counted = np.bincount(np.clip(noise, -far, far) + far, minlength=steps.size)
-    return chi_square(*pooled(counted, np.diff(below) * noise.size)), noise.size
+    return goodness_of_fit(noise, _law(report)), noise.size

@@ -491,16 +491,8 @@ def _privacy_loss(here: MeasuredPart, there: MeasuredPart) -> Finding:
     privacy = planned.spec.privacy
     unit = "a row" if privacy.person is None else f"a person of up to {privacy.max_rows} rows"
     change = "replaced" if privacy.neighbours == "replace" else "more"
-    return Finding(
-        f"{planned.subject}, {unit} {change}",
-        "no event tells neighbouring data apart better than is claimed",
-        reached <= claim * (1 + 1e-12),
-        f"{name} is at least {reached:.3f}, and {claim:.4g} is claimed: {reached / claim:.0%} of "
-        f"it is what {len(ratios[0]):,} draws of each can show",
-        neighbours=1,
-        replicates=len(here.values),
-        tests=1,
-    )
+    subject = f"{planned.subject}, {unit} {change}"
+    return Finding.of_loss(subject, name, reached, claim, len(here.values))
 
 
 def shown_loss(ratios: Floats, other_ratios: Floats, *, noise: Noise) -> float:

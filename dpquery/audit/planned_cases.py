@@ -21,7 +21,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 
 from dpquery.arrays import Numbers
-from dpquery.audit.cases import CASES, Case, Codes, Record, Size, counted, records_for
+from dpquery.audit.cases import CASES, Case, Record, Size, counted, records_for
 from dpquery.audit.dense_strategy import Cell, DenseRows, DenseStrategy, classes_of, dense_strategy
 from dpquery.audit.statistics import NoiseDistribution
 from dpquery.commands import plan as plan_command
@@ -289,15 +289,13 @@ class PlannedPart:
 
     def cells(self, records: list[Record]) -> list[Counter[Cell]]:
         """Return the counts of records by cells of classes, of those that the spec counts."""
-        return [self._cells(records, self.first + k) for k in range(self.copies)]
-
-    def _cells(self, records: list[Record], part: int) -> Counter[Cell]:
-        counts: Counter[Codes] = counted(records, self.spec, part)
-        by_class: Counter[Cell] = Counter()
-        for codes, count in counts.items():
-            pairs = zip(self.strategy.classes, codes, strict=True)
-            by_class[tuple(classes[code] for classes, code in pairs)] += count
-        return by_class
+        copies = []
+        for part in range(self.first, self.first + self.copies):
+            copies.append(Counter[Cell]())
+            for codes, count in counted(records, self.spec, part).items():
+                pairs = zip(self.strategy.classes, codes, strict=True)
+                copies[-1][tuple(classes[code] for classes, code in pairs)] += count
+        return copies
 
     def answers(self, records: list[Record]) -> Numbers:
         """Return the exact answers in steps of the grid: (rows,) Python integers."""

@@ -19,7 +19,7 @@ from dpquery.arrays import Floats, Ints
 from dpquery.audit.cases import Size
 from dpquery.audit.measurements import WatchedRelease
 from dpquery.audit.planned_cases import private_folder, rho_of
-from dpquery.audit.rounds_law import Played, RapLaw, RunLaw, run_law
+from dpquery.audit.rounds_law import Played, RapLaw, RunLaw, run_law, stated
 from dpquery.audit.statistics import (
     Finding,
     NoiseDistribution,
@@ -47,7 +47,6 @@ NOISE = "noise follows the exact discrete Gaussian law at the scale worked out a
 TIES = "no noise value is tied to another one of its run, or of the run before"
 CHOSEN = "each query is drawn by the exponential mechanism among those left"
 SHARP_SELECTIONS = "selections are as sharp as their charge pays for"
-APART = "no event of whole runs tells neighbouring data apart better than is claimed"
 LAW_OF_TABLES = "runs draw tables, levels and noise by the laws worked out apart"
 
 _OF_QUERIES, _OF_TABLES = 10, 20
@@ -139,8 +138,7 @@ def _again(bench: Bench, law: RunLaw, releases: Sequence[WatchedRelease]) -> Pla
 
 def of_releases(law: RunLaw, releases: Sequence[WatchedRelease]) -> Iterator[Finding]:
     """Compare what runs cost with the charge and its time, and published figures with the law."""
-    figures = [list(law.figures(release)) for release in releases]
-    costs = [sum((figure.rho for figure in each), Fraction(0)) for each in figures]
+    costs, figures = zip(*(stated(law, release) for release in releases), strict=True)
     paid = all(
         cost <= release.rho * (1 + _EXACT) for cost, release in zip(costs, releases, strict=True)
     )
@@ -153,10 +151,9 @@ def of_releases(law: RunLaw, releases: Sequence[WatchedRelease]) -> Iterator[Fin
         f"{len(releases)} releases: cost {float(max(costs)):.9g} of {rho:.9g} charged, of "
         f"{due:.9g} promised; {'on record' if early else 'NOT on record'} at the first read",
     )
-    every = [figure for each in figures for figure in each]
-    worst = max(abs(figure.published / figure.due - 1) for figure in every)
-    evidence = f"{len(every)} figures, the largest difference {worst:.1g} of one"
-    yield Finding(law.town.name, FIGURES, worst <= _ROUNDING, evidence)
+    off = [abs(published / due - 1) for each in figures for published, due in each]
+    evidence = f"{len(off)} figures, the largest difference {max(off):.1g} of one"
+    yield Finding(law.town.name, FIGURES, max(off) <= _ROUNDING, evidence)
 
 
 def noise_fit(observed: Sequence[Played]) -> Tested:
@@ -270,15 +267,5 @@ def apart(law: RunLaw, runs: Sequence[Sequence[Played]]) -> Finding:
     That event is that a run is likelier on one of two neighbours.
     """
     ratios = [on[0].log_likelihoods - on[1].log_likelihoods for on in runs]
-    seen, rho = zcdp_loss(*event_bounds(ratios[0], ratios[1], 0.0)), float(law.rho)
-    return Finding(
-        law.town.name,
-        APART,
-        seen <= rho,
-        f"rho is at least {seen:.3g}, and {rho:.3g} is claimed: {seen / rho:.0%} of it is what "
-        f"{len(ratios[0]):,} runs of each can show; the mean log ratio is "
-        f"{float(ratios[0].mean()):.3g}",
-        neighbours=1,
-        replicates=len(ratios[0]),
-        tests=1,
-    )
+    seen = zcdp_loss(*event_bounds(ratios[0], ratios[1], 0.0))
+    return Finding.of_loss(law.town.name, "rho", seen, float(law.rho), len(ratios[0]))

@@ -12,16 +12,25 @@ side that follows from what was measured. So the law of a whole run is known to 
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpquery.arrays import Floats, Ints
 from dpquery.audit.measurements import WatchedRelease
-from dpquery.audit.towns import ANSWERED, BLOCKS, DECLARED, STEPS_IN_A_COUNT, TOWN_TABLES, Town
+from dpquery.audit.towns import (
+    ANSWERED,
+    BLOCKS,
+    DECLARED,
+    STEPS_IN_A_COUNT,
+    TOWN_TABLES,
+    ShiftedFit,
+    Town,
+)
 from dpquery.measurement.rounds.run import PublicFit, Round, RoundBudget
 from dpquery.releases.manifest import read_manifest
 
@@ -34,18 +43,19 @@ _ITEMS = 2
 """Both items ask for both attributes: the distance of the last table is measured for either."""
 _BEYOND = Fraction(10**9)
 """The cost of what no charge pays for."""
+_TINY = 1e-9
+"""Stands for a figure that is not there: no charge pays for it."""
 
 
-@dataclass(frozen=True, eq=False)
-class AddedNoise:
+class AddedNoise(NamedTuple):
     """A step of a run that measures."""
 
     added: Ints  # (k,) in grid steps
-    scale: float | Floats  # of all of it, or of each
+    std: float  # of the noise, in counts
+    squared_move: int  # the squared length by which neighbours move what is measured, in counts
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
+class Chosen(NamedTuple):
     """A step of a run that draws one of m: with probability proportional to exp(exponents)."""
 
     place: int  # of the draw, among all of a run
@@ -54,6 +64,14 @@ class Chosen:
 
 
 Step = AddedNoise | Chosen
+
+
+class Published(NamedTuple):
+    """What the manifest of a release says of its run."""
+
+    stds: list[float | None]  # of each step that measures, in counts
+    others: list[tuple[float, float]]  # further figures, and what they should be
+    choices: Fraction  # the rho of all choices by them; beyond any charge if one cannot be
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,18 +89,14 @@ class Played:
     @classmethod
     def of(cls, runs: Iterable[Iterable[Step]]) -> "Played":
         """Put the steps of runs together."""
-        noise: list[tuple[int, AddedNoise]] = []
-        draws: list[tuple[int, Chosen]] = []
-        for number, run in enumerate(runs):
-            for step in run:
-                if isinstance(step, AddedNoise):
-                    noise.append((number, step))
-                else:
-                    draws.append((number, step))
+        steps = [(number, step) for number, run in enumerate(runs) for step in run]
+        noise = [(number, step) for number, step in steps if isinstance(step, AddedNoise)]
+        draws = [(number, step) for number, step in steps if isinstance(step, Chosen)]
+        sizes = [len(step.added) for _, step in noise]
         return cls(
             np.concatenate([step.added for _, step in noise]),
-            np.concatenate([np.broadcast_to(step.scale, step.added.shape) for _, step in noise]),
-            np.concatenate([np.full(step.added.shape, number) for number, step in noise]),
+            np.repeat([STEPS_IN_A_COUNT * step.std for _, step in noise], sizes),
+            np.repeat([number for number, _ in noise], sizes),
             np.array([step.exponents for _, step in draws]),
             np.array([step.outcome for _, step in draws], np.int64),
             np.array([step.place for _, step in draws], np.int64),
@@ -115,42 +129,28 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Stated:
-    """A published figure, what it should be, and the rho of what it stands for."""
-
-    published: float
-    due: float
-    rho: Fraction = Fraction(0)
-
-
-@dataclass(frozen=True)
 class _Law:
     """Where the rho of a run goes, and the law of what it draws."""
 
     rho: Fraction
     town: Town
 
-    def scale(self, rho: Fraction, squared_move: int) -> float:
-        """Return the scale of noise that costs rho, in grid steps.
+    def std(self, rho: Fraction, move: int) -> float:
+        """Return the standard deviation, in counts, of noise that costs rho.
 
-        Args:
-            rho: what it costs.
-            squared_move: the squared length of the move by one row of a person.
+        The move is that of one row of a person, squared.
         """
-        return STEPS_IN_A_COUNT * self.town.limit * math.sqrt(squared_move / (2 * rho))
+        return self.town.limit * math.sqrt(move / (2 * rho))
 
-    def noise_figure(
-        self, published: float | None, rho: Fraction, squared_move: int, due_move: int | None = None
-    ) -> Stated:
-        """Return the figure of a standard deviation, in counts, of noise that is to cost rho.
+    def noise(
+        self, noisy: Ints, exact: Ints, rho: Fraction, move: int, least: int = 0
+    ) -> AddedNoise:
+        """Return the step that made exact numbers noisy, both in grid steps, and costs rho.
 
-        The scale may allow for a larger move than there is.
+        The least move is the one that there is, where noise is made for a larger one.
         """
-        due = self.scale(rho, due_move or squared_move) / STEPS_IN_A_COUNT
-        if not published:
-            return Stated(0.0, due, _BEYOND)
-        cost = squared_move * self.town.limit**2 / (2 * Fraction(published) ** 2)
-        return Stated(published, due, cost)
+        squared_move = (least or move) * self.town.limit**2
+        return AddedNoise(noisy - exact, self.std(rho, move), squared_move)
 
 
 @dataclass(frozen=True)
@@ -201,13 +201,8 @@ class RapLaw(_Law):
         if not self.total:
             return noisy
         counts = np.array([noisy, DECLARED])
-        stds = np.array([self.scale(self.total, 1) / STEPS_IN_A_COUNT, DECLARED / 2])
+        stds = np.array([self.std(self.total, 1), DECLARED / 2])
         return max(1.0, float(np.average(counts, weights=stds**-2)))
-
-    def move(self, numbers: Sequence[int]) -> int:
-        """Return the squared move of some queries that their noise is made for."""
-        move = families_move if self.town.settings.adaptive else worst_move
-        return move(tuple(sorted(numbers)), replace=self.town.replace)
 
     def sides(self, number: int) -> list[int]:
         """Return for each draw of a round whether it is among counts too low, 1, high, -1, or 0."""
@@ -235,8 +230,8 @@ class RapLaw(_Law):
         """
         answers = np.concatenate(truth)
         if self.total:
-            total = np.array([values[0] - STEPS_IN_A_COUNT * truth[1].sum()])
-            yield AddedNoise(total, self.scale(self.total, 1))
+            total = STEPS_IN_A_COUNT * truth[1].sum(keepdims=True)
+            yield self.noise(values[:1], total, self.total, 1)
         left, place = np.ones(len(answers), dtype=np.bool_), 0
         starts = np.cumsum((0, *map(len, BLOCKS)))
         for number, (chosen, counts) in enumerate(self.read(values)):
@@ -247,31 +242,32 @@ class RapLaw(_Law):
                     scores = np.maximum(side * off, 0) if side else np.abs(off)
                     yield Chosen(place, np.where(left, self.rate * scores, -np.inf), query)
                     left[query], place = False, place + 1
-            scale = self.scale(self.measurement, self.move(chosen.tolist()))
-            yield AddedNoise(counts - STEPS_IN_A_COUNT * answers[chosen], scale)
+            least = worst_move(tuple(chosen.tolist()), replace=self.town.replace)
+            move = least
+            if self.selection:
+                move = families_move(tuple(chosen.tolist()), replace=self.town.replace)
+            exact = STEPS_IN_A_COUNT * answers[chosen]
+            yield self.noise(counts, exact, self.measurement, move, least)
             if number + 1 < self.town.settings.rounds:
                 blocks = np.searchsorted(starts, chosen, side="right") - 1
                 queries = np.stack([blocks, chosen - starts[blocks]], axis=1)
                 fit.add(Round(queries, 0, counts / STEPS_IN_A_COUNT, 1.0, _UNSPENT))
 
-    def figures(self, release: WatchedRelease) -> Iterator[Stated]:
-        """Yield published figures with the rho of each part of the run, by brute-force moves."""
+    def published(self, release: WatchedRelease) -> Published:
+        """Return what a release says of its run."""
         town, facts = self.town, read_manifest(release.folder).rap
         if facts is None:
             raise ValueError("the release of an audited town is not by RAP")
-        if not town.replace:
-            yield self.noise_figure(facts.total_std, self.total, 1)
-        declared = not town.replace or facts.total == DECLARED
-        counted = float(release.values[0]) / STEPS_IN_A_COUNT
-        yield Stated(facts.total, self.scaled_to(counted), Fraction(0) if declared else _BEYOND)
-        for (chosen, _), std in zip(self.read(release.values), facts.noise_std, strict=True):
-            numbers = tuple(chosen.tolist())
-            move = worst_move(numbers, replace=town.replace)
-            yield self.noise_figure(std, self.measurement, move, self.move(numbers))
-            if self.selection:
-                scale = facts.selection_scale or 0.0
-                cost = self.selected * (town.span / Fraction(scale)) ** 2 / 8 if scale else _BEYOND
-                yield Stated(scale, 1 / self.rate, cost)
+        counted, span = float(release.values[0]) / STEPS_IN_A_COUNT, Fraction(town.span)
+        others = [(facts.total, self.scaled_to(counted))]
+        choices = _BEYOND if town.replace and facts.total != DECLARED else Fraction(0)
+        if self.selection:
+            scale = facts.selection_scale or _TINY
+            others.append((scale, 1 / self.rate))
+            draws = town.settings.rounds * self.selected
+            choices += draws * (span / Fraction(scale)) ** 2 / 8
+        total = [] if town.replace else [facts.total_std]
+        return Published([*total, *facts.noise_std], others, choices)
 
 
 @cache
@@ -308,6 +304,11 @@ class TableLaw(_Law):
         return self.rho / 50
 
     @property
+    def of_error(self) -> Fraction:
+        """The rho of the distance of an item, and of its largest error."""
+        return self.closing / (2 * _ITEMS)
+
+    @property
     def unit(self) -> Fraction:
         """The rho of a round at level 0: sixteen rounds for each of two attributes."""
         return (self.rho - self.closing) / 32
@@ -325,23 +326,12 @@ class TableLaw(_Law):
         """
         return 4 if self.town.replace else 1, 1
 
-    @property
-    def error_scales(self) -> Floats:
-        """Of the noise on each distance and each largest error, in grid steps."""
-        return np.array(
-            [self.scale(self.closing / (2 * _ITEMS), move) for move in self.error_moves]
-        )
-
     @cached_property
     def first(self) -> Fraction:
         """The rho of each table of one attribute: so many rounds, by the noise on half of rho."""
-        off = self.std((self.rho - self.closing) / 2) / (0.008 * DECLARED)
+        off = self.std((self.rho - self.closing) / 2, self.move) / (0.008 * DECLARED)
         rounds = math.floor(160 / 9 * off / (1 + off))
         return Fraction(9, 10) * self.unit * max(1, min(16, rounds))
-
-    def std(self, rho: Fraction) -> float:
-        """Return the standard deviation of noise on a table that costs rho, in counts."""
-        return self.scale(rho, self.move) / STEPS_IN_A_COUNT
 
     def costs(self, levels: Sequence[int]) -> list[Fraction]:
         """Return the rho of rounds at some levels; what they leave is not their sum, if damaged."""
@@ -373,11 +363,14 @@ class TableLaw(_Law):
     def steps(self, values: Ints, truth: Sequence[Ints], fit: PublicFit) -> Iterator[Step]:
         """Yield the steps of a committed vector where the true tables are some; see `RapLaw`."""
         first, level, rounds = np.concatenate(truth[:2]), 0, self.read(values)
-        added = values[: len(first)] - STEPS_IN_A_COUNT * first
-        yield AddedNoise(added, self.scale(self.first, self.move))
+        exact = STEPS_IN_A_COUNT * first
+        yield self.noise(values[: len(first)], exact, 2 * self.first, 2 * self.move)
         costs = self.costs([given for _, given, _ in rounds])
         for (number, given, counts), cost in zip(rounds, costs, strict=True):
-            std = self.std(cost * Fraction(9, 10))
+            measured = self.noise(
+                counts, STEPS_IN_A_COUNT * truth[number], cost * Fraction(9, 10), self.move
+            )
+            std = measured.std
             scores = [
                 weight * _distance(table, fit.answers(k), std)
                 for k, (weight, table) in enumerate(zip(_WEIGHTS, truth, strict=True))
@@ -386,35 +379,30 @@ class TableLaw(_Law):
             follows = given == level
             exponents = self.rate(cost) * np.array(scores) if follows else np.full(3, -np.inf)
             yield Chosen(0, exponents, number)
-            yield AddedNoise(counts - STEPS_IN_A_COUNT * truth[number], STEPS_IN_A_COUNT * std)
+            yield measured
             before = fit.answers(number)
             noisy = counts / STEPS_IN_A_COUNT
             fit.add(Round(np.array([number]), given, noisy, std, _UNSPENT))
             moved = float(np.abs(fit.answers(number) - before).sum())
             level = given + (moved <= math.sqrt(2 / math.pi) * std * len(counts))
-        apart = np.abs(STEPS_IN_A_COUNT * truth[2] - np.rint(STEPS_IN_A_COUNT * fit.answers(2)))
-        errors = values[-2 * _ITEMS :] - np.tile([apart.sum(), apart.max()], _ITEMS).astype(
-            np.int64
-        )
-        yield AddedNoise(errors, np.tile(self.error_scales, _ITEMS))
+        released = np.rint(STEPS_IN_A_COUNT * fit.answers(2)).astype(np.int64)
+        apart: Ints = np.abs(STEPS_IN_A_COUNT * truth[2] - released)
+        for errors in values[-2 * _ITEMS :].reshape(_ITEMS, 2):
+            for k, true in enumerate((apart.sum(keepdims=True), apart.max(keepdims=True))):
+                yield self.noise(errors[k : k + 1], true, self.of_error, self.error_moves[k])
 
-    def figures(self, release: WatchedRelease) -> Iterator[Stated]:
-        """Yield published figures with the rho of each part of the run."""
+    def published(self, release: WatchedRelease) -> Published:
+        """Return what a release says of its run; whose parts are to be its rho to the last."""
         facts = read_manifest(release.folder).adaptive
         if facts is None:
             raise ValueError("the release of an audited town is not of adaptive measurement")
         costs = self.costs([level for _, level, _ in self.read(release.values)])
         whole = 2 * self.first + sum(costs) + self.closing == self.rho and min(costs) >= self.unit
-        yield Stated(facts.candidates, len(TOWN_TABLES), Fraction(0) if whole else _BEYOND)
-        for _ in range(2):
-            yield self.noise_figure(facts.one_way_std, self.first, self.move)
-        for cost, std in zip(costs, facts.noise_std, strict=True):
-            measured = self.noise_figure(std, cost * Fraction(9, 10), self.move)
-            yield replace(measured, rho=measured.rho * Fraction(10, 9))  # a tenth is the choice's
-        for each in facts.distances:
-            stds = each.std, each.largest_std
-            for move, published in zip(self.error_moves, stds, strict=True):
-                yield self.noise_figure(published, self.closing / (2 * _ITEMS), move)
+        errors = [std for each in facts.distances for std in (each.std, each.largest_std)]
+        choices = Fraction(0) if whole else _BEYOND
+        choices += sum(cost / 10 for cost in costs)
+        stds = [facts.one_way_std, *facts.noise_std, *errors]
+        return Published(stds, [(facts.candidates, len(TOWN_TABLES))], choices)
 
 
 def _distance(table: Ints, model: NDArray[np.floating], std: float) -> int:
@@ -429,3 +417,15 @@ RunLaw = RapLaw | TableLaw
 def run_law(town: Town, rho: Fraction) -> RunLaw:
     """Return the law of a town's runs in its layout."""
     return TableLaw(rho, town) if town.tables else RapLaw(rho, town)
+
+
+def stated(law: RunLaw, release: WatchedRelease) -> tuple[Fraction, list[tuple[float, float]]]:
+    """Return what a run cost, by its published figures, and these with what they should be."""
+    town = law.town
+    steps = law.steps(release.values, town.truth(town.rows), ShiftedFit(town.start))
+    measured = [step for step in steps if isinstance(step, AddedNoise)]
+    stds, figures, cost = law.published(release)
+    for step, std in zip(measured, stds, strict=True):
+        cost += step.squared_move / (2 * Fraction(std or _TINY) ** 2)
+        figures.append((std or _TINY, step.std))
+    return cost, figures

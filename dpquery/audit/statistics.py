@@ -227,6 +227,7 @@ def _renyi(p: float, q: float) -> Floats:
     return np.asarray(np.logaddexp(yes, no) / (_ORDERS - 1))
 
 
+APART = "no event tells neighbouring data apart better than is claimed"
 TO_ITS_END = "it runs to its end"
 """The claim of a part that ended in an error, which says nothing of what it was to check."""
 
@@ -252,3 +253,19 @@ class Finding:
     ) -> "Finding":
         """Return what one test found whose p-value is p."""
         return cls(subject, claim, p > ALPHA, f"p = {p:.2g}, {evidence}", draws=draws, tests=1)
+
+    @classmethod
+    def of_loss(
+        cls, subject: str, name: str, reached: float, claimed: float, replicates: int
+    ) -> "Finding":
+        """Return what the best event shows of the loss between two neighbouring data sets."""
+        return cls(
+            subject,
+            APART,
+            reached <= claimed * (1 + 1e-12),
+            f"{name} is at least {reached:.3f}, and {claimed:.4g} is claimed: "
+            f"{reached / claimed:.0%} of it is what {replicates:,} draws of each can show",
+            neighbours=1,
+            replicates=replicates,
+            tests=1,
+        )

@@ -10,16 +10,17 @@ that the curator's counting made of a CSV file, with a public side that has no f
 may choose what it answers.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
+from dpquery.audit.cases import OUTSIDE, Codes, Record, counted, write_csv
 from dpquery.audit.measurements import UnstoredParts, WatchedRelease, tables_in
 from dpquery.audit.planned_cases import planned_in
 from dpquery.measurement.accounting import guarantee
@@ -37,11 +38,7 @@ from dpquery.plan_file.rehearsals import (
     Rehearsal,
 )
 from dpquery.spec.parsing.read import parse
-
-AgeAndSex = tuple[int, str]
-"""age and sex of a record inside the domain."""
-TownRow = tuple[str, str, str]
-"""age, sex, id: as the CSV file has them."""
+from dpquery.spec.spec import Spec
 
 SPEC = """\
 dataset: {{id: made-up-town, version: 1, rows: {rows}}}
@@ -58,18 +55,19 @@ workload:
     product: {{age: identity, sex: identity}}
 """
 EPSILON, DELTA = Fraction(10), Fraction(1, 10**6)
-KINDS = tuple(product(range(4), "FM"))
-"""All records there can be."""
+F, M = 0, 1
+KINDS = tuple(product(range(4), (F, M)))
+"""The codes of age and sex of all records there can be."""
 _CELLS = np.array([[kind == queried for kind in KINDS] for queried in KINDS], np.int64)
 BLOCKS = (
-    np.array([[age <= k or sex == "F" for age, sex in KINDS] for k in range(4)], np.int64),
+    np.array([[age <= k or sex == F for age, sex in KINDS] for k in range(4)], np.int64),
     _CELLS,
 )
 """Whether each query holds of each kind of record, (m, 8): a matrix for each item of the spec."""
 ANSWERED = np.concatenate(BLOCKS)
 TOWN_TABLES = (
     np.array([[age == asked for age, _ in KINDS] for asked in range(4)], np.int64),
-    np.array([[sex == asked for _, sex in KINDS] for asked in "FM"], np.int64),
+    np.array([[sex == asked for _, sex in KINDS] for asked in (F, M)], np.int64),
     _CELLS,
 )
 """The same of the cells of the tables of age, sex, and both."""
@@ -78,7 +76,7 @@ _COUNTS = dict(zip(KINDS, (7, 5, 9, 4, 6, 8, 3, 5), strict=True))
 DECLARED = sum(_COUNTS.values())
 """The number of records that a spec declares; it is public, and the total, if they are replaced and
 none is dropped."""
-_OUTSIDE: list[TownRow] = [("7", "F", "o1"), ("1", "X", "o2"), ("", "", "o3"), ("9", "M", "p0")]
+_OUTSIDE = [(OUTSIDE, F), (1, OUTSIDE), (OUTSIDE, OUTSIDE), (OUTSIDE, M)]
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,9 @@ class Town:
     settings: RapSettings  # of RAP
     # how far RAP answers each query too low before the first round, in steps of `span`
     off: tuple[int, ...]
-    worst: AgeAndSex  # the record that the neighbour has more
+    worst: Codes  # the record that the neighbour has more
     # the record that it has for it; None where records are added or removed
-    instead: AgeAndSex | None = None
+    instead: Codes | None = None
     person: bool = False  # whether the unit is a person, whose rows beyond `limit` do not count
     limit: int = 1  # D, the most rows of a person; 1 for rows
     tables: bool = False  # whether whole tables are measured, and not RAP's single queries
@@ -109,8 +107,13 @@ class Town:
         """
         return self.replace and not self.tables
 
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec; `text` is what it is read from."""
+        return parse(self.text, name="workload.yaml", files={})
+
     @property
-    def spec(self) -> str:
+    def text(self) -> str:
         """The text of the spec."""
         unit = f"{{person: id, max_rows: {self.limit}}}" if self.person else "row"
         neighbours = "replace" if self.replace else "add-remove"
@@ -123,34 +126,34 @@ class Town:
         return 2 * self.limit if self.replace else self.limit
 
     @property
-    def rows(self) -> list[TownRow]:
+    def rows(self) -> list[Record]:
         """The records of the town: some that are dropped, some persons with too many."""
         inside = [kind for kind, count in _COUNTS.items() for _ in range(count)]
-        rows = [(str(age), sex, f"p{k}") for k, (age, sex) in enumerate(inside)]
+        rows = [Record(f"p{k}", codes) for k, codes in enumerate(inside)]
+        outside = [] if self.declared else [Record("p0", codes) for codes in _OUTSIDE]
+        if not self.person:
+            return [*outside, *rows]
         # All rows of a person are alike, so that it is no matter of chance which of them count.
-        whose = [row for row in rows if row[:2] == ("1", "M")][:2]
+        whose = [row for row in rows if row.codes == (1, M)][:2]
         greedy = [whose[k % 2] for k in range(2 * self.limit + 3)]
-        nobody: list[TownRow] = [("2", "F", "")] if self.person else []
-        outside = [] if self.declared else _OUTSIDE
-        return [*outside, *rows, *(greedy if self.person else []), *nobody]
+        return [*outside, *rows, *greedy, Record("", (2, F))]
 
     @property
-    def neighbour(self) -> list[TownRow]:
+    def neighbour(self) -> list[Record]:
         """The same with one more unit of the worst kind of record, or a record replaced by it.
 
         The new person has two rows more than count.
         """
-        (age, sex), changed = self.worst, self.rows
-        new = (str(age), sex, "new")
+        new, changed = Record("new", self.worst), self.rows
         if self.instead is None:
             return [*changed, *[new] * (self.limit + 2 * self.person)]
-        place = [row[:2] for row in changed].index((str(self.instead[0]), self.instead[1]))
+        place = [row.codes for row in changed].index(self.instead)
         return [*changed[:place], new, *changed[place + 1 :]]
 
-    def truth(self, rows: Iterable[TownRow]) -> list[Ints]:
+    def truth(self, rows: Iterable[Record]) -> list[Ints]:
         """Return the true answers of all blocks, or tables, counted one record after another."""
-        counted = self.counted(rows)
-        counts = np.array([counted[kind] for kind in KINDS])
+        by_codes = counted(rows, self.spec)
+        counts = np.array([by_codes[kind] for kind in KINDS])
         return [holds @ counts for holds in (TOWN_TABLES if self.tables else BLOCKS)]
 
     @property
@@ -163,24 +166,6 @@ class Town:
             for answers, less in zip(truth, np.split(off, ends), strict=True)
         ]
 
-    def counted(self, rows: Iterable[TownRow]) -> Counter[AgeAndSex]:
-        """Count the records that count, of each kind, one by one."""
-        rows_of: Counter[str] = Counter()
-        counts: Counter[AgeAndSex] = Counter()
-        for age, sex, name in rows:
-            if age not in {"0", "1", "2", "3"} or sex not in {"F", "M"}:
-                continue
-            if self.person and (not name or rows_of[name] == self.limit):
-                continue
-            rows_of[name] += 1
-            counts[int(age), sex] += 1
-        return counts
-
-
-def csv_of(rows: Sequence[TownRow]) -> str:
-    """Return the text of a CSV file."""
-    return "\n".join(["age,sex,id", *(",".join(row) for row in rows), ""])
-
 
 TWO_ROUNDS = RapSettings(rounds=2, selected=2, relaxed_rows=16, seed=0)
 AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=16, seed=0)
@@ -189,11 +174,11 @@ AT_ONCE = RapSettings(rounds=1, selected=0, relaxed_rows=16, seed=0)
 _MANY = (0, 3, 2, 2, 0, 1, -2, 0, 1, 2, 1, 2)
 _SWAPPED = (3, -2, -2, 1, 3, 1, 0, -1, 0, 1, 0, -2)
 TOWNS = (
-    Town("rows added or removed", TWO_ROUNDS, _MANY, (1, "F")),
-    Town("rows replaced", TWO_ROUNDS, _SWAPPED, (3, "M"), instead=(0, "F")),
-    Town("persons of 3 rows", TWO_ROUNDS, _MANY, (1, "F"), person=True, limit=3),
+    Town("rows added or removed", TWO_ROUNDS, _MANY, (1, F)),
+    Town("rows replaced", TWO_ROUNDS, _SWAPPED, (3, M), instead=(0, F)),
+    Town("persons of 3 rows", TWO_ROUNDS, _MANY, (1, F), person=True, limit=3),
 )
-ALL_QUERIES_AT_ONCE = Town("rows, all queries at once", AT_ONCE, _MANY, (1, "F"))
+ALL_QUERIES_AT_ONCE = Town("rows, all queries at once", AT_ONCE, _MANY, (1, F))
 STEPS_IN_A_COUNT = 1024
 """Steps of the noise's grid in one count."""
 
@@ -252,9 +237,9 @@ class Bench:
     def of(cls, town: Town, folder: Path) -> "Bench":
         """Set a town up in a folder: its spec and the files of its two neighbours."""
         folder.mkdir(parents=True)
-        (folder / "data.csv").write_text(csv_of(town.rows))
-        (folder / "neighbour.csv").write_text(csv_of(town.neighbour))
-        spec = parse(town.spec, name="workload.yaml", files={})
+        spec = town.spec
+        write_csv(folder / "data.csv", town.rows, spec)
+        write_csv(folder / "neighbour.csv", town.neighbour, spec)
         compiled, rows = compile_spec(spec), spec.dataset.rows
         workload, privacy = compiled.workload, spec.privacy
         promised = guarantee("gaussian", epsilon=EPSILON, delta=DELTA)
@@ -281,7 +266,7 @@ class Bench:
         """Plan if that is still to be done, and make the release of a number."""
         if not (self.folder / "dpquery.plan").exists():
             # put the mechanism into the plan as if it had been rehearsed
-            content = planned_in(self.folder, self.town.spec)
+            content = planned_in(self.folder, self.town.text)
             planned: PlannedFit = PlannedRap(**vars(REHEARSED), settings=self.town.settings)
             if self.town.tables:
                 planned = PlannedAdaptive(**vars(REHEARSED), tables=3, rounds=1)
