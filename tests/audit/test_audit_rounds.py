@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import count
 
 import numpy as np
 import pytest
@@ -297,9 +298,12 @@ def seeded():
     return {"level": level}
 
 
-def drawn_again(*args, taken, real=queries.select_queries, calls=iter(range(10**9)), **named):
+CALLS = count()
+
+
+def drawn_again(*args, taken, real=queries.select_queries, **named):
     """Queries are drawn again in a later round; but in the release, which would not be read."""
-    return real(*args, taken=taken if next(calls) < 2 else taken[:0], **named)
+    return real(*args, taken=taken if next(CALLS) < 2 else taken[:0], **named)
 
 
 def one_sided(self, number, real=RapRounds.sides):
