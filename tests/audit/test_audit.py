@@ -216,12 +216,15 @@ def test_a_sensitivity_that_is_too_small_is_seen(plant, case, part, only, monkey
 
 
 def answer_in_floats(monkeypatch):
-    def answers(measurement, table, *, shift, bits):
-        floats = measurement.block.apply(table.astype(np.float64)).ravel()
-        floats *= float(measurement.weight)
-        return np.floor(floats / 2.0**shift).astype(np.int64)
+    def answers(measurements, tables, *, shift, bits):
+        pairs = zip(measurements, tables, strict=True)
+        floats = [
+            one.block.apply(table.astype(np.float64)).ravel() * float(one.weight)
+            for one, table in pairs
+        ]
+        return np.floor(np.concatenate(floats) / 2.0**shift).astype(np.int64)
 
-    monkeypatch.setattr(curator, "exact_answers", answers)
+    monkeypatch.setattr(curator, "answers_alike", answers)
 
 
 def gathered(kept, i):

@@ -40,7 +40,7 @@ domain:
 """
 WATCHED: list[tuple[Any, str, str]] = [
     (curator, "tabulate", "tabulate"),
-    (curator, "exact_answers", "exact answers"),
+    (curator, "answers_alike", "exact answers"),
     (curator, "draw", "noise"),
     (Ledger, "commit", "ledger"),
     (Ledger, "lookup", "ledger"),

@@ -54,7 +54,7 @@ COLUMNS = (
 )
 CRASHES = (
     Step("release data.csv --epsilon 1", crash=f"{CURATOR}.tabulate", code=70),
-    Step("release data.csv --epsilon 1", crash=f"{CURATOR}.exact_answers", code=70),
+    Step("release data.csv --epsilon 1", crash=f"{CURATOR}.answers_alike", code=70),
     Step("release data.csv --epsilon 1", crash=f"{CURATOR}.draw", code=70),
     Step("ledger status --json"),
     Step("release data.csv --epsilon 1"),
@@ -423,7 +423,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda failure: type(failure).__name__)
-@pytest.mark.parametrize("place", ["tabulate", "exact_answers", "draw"])
+@pytest.mark.parametrize("place", ["tabulate", "answers_alike", "draw"])
 def test_an_error_between_the_data_and_the_noise_says_nothing_of_the_data(
     town, monkeypatch, place, failure, code
 ):
