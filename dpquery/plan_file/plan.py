@@ -9,6 +9,7 @@ answer its workload is refused here. Encoding and decoding of each shape stand w
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
@@ -61,7 +62,6 @@ from dpquery.untrusted.json_values import (
     Within,
     as_json,
     as_written,
-    indented,
     integer,
     list_of,
     mapping,
@@ -261,7 +261,7 @@ def write_plan(plan: Plan) -> bytes:
     if plan.relaxed is not None:  # whose settings stand first
         content["relaxed"] = {"settings": None, **mapping(as_json(plan.relaxed))}
     content["sha256"] = sha256_of(content)
-    return (indented(content) + "\n").encode()
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def read_plan(content: bytes, *, name: str = "this") -> Plan:

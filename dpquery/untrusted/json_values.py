@@ -100,20 +100,6 @@ def parsed(content: bytes) -> JsonValue:
     return value
 
 
-_scalar = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def indented(value: object, margin: str = "\n") -> str:
-    """Return the text of JSON values as json.dumps indents it by 1, in half of its time."""
-    within = f"{margin} "
-    if isinstance(value, Mapping) and value:
-        pairs = (f"{_scalar(name)}: {indented(each, within)}" for name, each in value.items())
-        return f"{{{within}{f',{within}'.join(pairs)}{margin}}}"
-    if isinstance(value, list | tuple) and value:
-        return f"[{within}{f',{within}'.join(indented(each, within) for each in value)}{margin}]"
-    return str(value) if type(value) is int else _scalar(value)
-
-
 def sha256_of(content: Mapping[str, object]) -> str:
     """Return the hash of JSON values, in their order, that a file states of its own content."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
