@@ -6,6 +6,7 @@ after it is post-processing.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,13 +140,14 @@ class LinearQuery:
         What is measured beside the weights stands behind them, as many answers to each sum.
         """
         measurements, mechanisms = self.strategy.measurements, self.mechanism.all
-        last_use = {weighted.block.attributes: weighted for weighted in measurements}
+        uses = Counter(weighted.block.attributes for weighted in measurements)
         exact = np.empty((len(mechanisms), sum(self.strategy.sizes)), dtype=np.int64)
 
         def counted(weighted: WeightedBlock) -> Ints:
             """Return the table of a measurement: one part for each mechanism."""
             subset = weighted.block.attributes
-            table = tables.pop(subset) if last_use[subset] is weighted else tables[subset]
+            uses[subset] -= 1
+            table = tables[subset] if uses[subset] else tables.pop(subset)
             return table[None] if len(mechanisms) == 1 else table
 
         start = 0

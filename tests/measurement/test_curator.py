@@ -16,6 +16,7 @@ from dpquery.measurement.counting import tables as maximal_tables
 from dpquery.measurement.counting import tables as table_counts
 from dpquery.measurement.counting.exact_answers import (
     ENTRY_BITS,
+    answers_alike,
     check_width,
     exact_answers,
     grid_shift,
@@ -141,10 +142,17 @@ def python_answers(measurement, table, shift):
 
 
 def check(measurement, table, shift=None):
-    """Compare answers with the twin's, at a shift or at that of the grid; return them."""
+    """Compare answers with the twin's, at a shift or at that of the grid; return them.
+
+    Also where several tables are answered together.
+    """
     shift = grid_shift((measurement,)) if shift is None else shift
     answers = exact_answers(measurement, table, shift=shift).tolist()
+    tables = [table, np.flip(table), table]
+    several = answers_alike([measurement] * 3, tables, shift=shift).tolist()
+    flipped = python_answers(measurement, tables[1], shift)
     assert answers == python_answers(measurement, table, shift)
+    assert several == [*answers, *flipped, *answers]
     return answers
 
 

@@ -116,6 +116,28 @@ def test_a_new_question_is_answered_by_least_squares_or_refused_as_the_span_says
             np.testing.assert_allclose(of_part, coefficients(strategy, dense, part=part), atol=1e-8)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("shape", [(3, 3, 3, 3), (2, 3, 2, 1)])
+def test_tables_answered_together_have_the_bits_of_each_by_itself(shape, noise):
+    rng = np.random.default_rng([*shape, noise == "laplace"])
+    cores, below = tuple(CenteredCore(n) if n > 1 else None for n in shape), marginals_of(shape)
+    weights = {b: int(rng.integers(1, 90)) for b in below if all(cores[i] for i in b)}
+    alike = ResidualStrategy("alike", noise, cores, weights)
+    asked = [marginal(shape, b) for b in below for _ in range(2)]
+    asked += [product(shape, {i: Prefix(n) for i, n in enumerate(shape) if i in b}) for b in below]
+    for strategy in (alike, *(each for each, _ in random_strategies(rng, shape, noise))):
+        noisy = [rng.normal(size=size) for size in strategy.sizes]
+        blocks = [block for block in asked if strategy.supports(block)]
+        together = Measured(strategy, noisy, 1.0).answers(blocks, [None] * len(blocks))
+        for block, answers in zip(blocks, together, strict=True):
+            alone = Measured(strategy, noisy, 1.0).estimates.answer(block, None)
+            assert np.array_equal(answers, alone), (strategy.name, block.attributes)
+
+
+def marginals_of(shape):
+    return [b for k in range(len(shape) + 1) for b in combinations(range(len(shape)), k)]
+
+
 def rows_of(strategy):
     return sum(measurement.block.queries for measurement in strategy.measurements)
 
