@@ -7,10 +7,7 @@ import csv
 import io
 import itertools
 import shutil
-import traceback
 from dataclasses import replace
-from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -35,7 +32,7 @@ from specs import packed_in_members as in_members
 from dpquery.exceptions import DataError
 from dpquery.limits import MAX_LINE
 from dpquery.measurement.counting import text_files
-from dpquery.measurement.counting.sources import UnfitTextError, open_regular
+from dpquery.measurement.counting.sources import UnfitTextError
 from dpquery.measurement.counting.tabulate import check_header, tabulate
 from dpquery.progress import reporting
 from dpquery.spec.columns import Bins, Boolean, Categorical, Integers
@@ -436,13 +433,3 @@ def test_what_is_no_data_is_named(folder, tmp_path):
     refused(folder, "c.csv: the header lacks the declared columns? .*age")
     (folder / "c.csv").rename(folder / "c.parquet.gz")
     refused(folder, "compressed as a whole")
-
-
-def test_why_a_file_cannot_be_opened_is_said_in_our_words(tmp_path, monkeypatch):
-    """The system's may hold what a link or a mount is called."""
-    path = tmp_path / "data.csv"
-    path.touch()
-    monkeypatch.setattr(Path, "open", mock.Mock(side_effect=PermissionError(13, "CANARY")))
-    with pytest.raises(DataError, match="may not be read by you") as caught:
-        open_regular(path)
-    assert "CANARY" not in "".join(traceback.format_exception(caught.value))
