@@ -278,6 +278,24 @@ def test_a_file_that_may_not_be_read_is_refused(town, monkeypatch):
     assert "may not be read by you" in failed_alike(charged=False)
 
 
+def test_a_file_is_opened_as_often_whoever_is_in_it(town, monkeypatch):
+    """Who watches which files are opened learns nothing from it."""
+    real, opened = io.open, []
+
+    def watched(file, *arguments, **settings):
+        opened.append(Path(str(file)).name)
+        return real(file, *arguments, **settings)
+
+    monkeypatch.setattr(io, "open", watched)
+    times = []
+    for number, content in enumerate((PLAIN, PLAIN.splitlines()[0] + b"\n"), 1):
+        Path("data.csv").write_bytes(content)
+        opened.clear()
+        ok("release", "data.csv", "--epsilon", "1", "--release-number", number, "--replace")
+        times.append(opened.count("data.csv"))
+    assert times[0] == times[1] > 0
+
+
 class Breaking(io.FileIO):
     """A file on a disk that breaks after some bytes."""
 
