@@ -255,6 +255,7 @@ class _ResidualEstimates(_SplitEstimates):
         cores = [self.strategy.split_in(sets[0], i) for i in sets[0]]
         if len(sets) == 1 or not all(isinstance(core, CenteredCore) for core in cores):
             return super()._components(sets)  # products round otherwise beside others
+        # a centred core is that of all blocks: no block has one of its own in its place
         noisy = np.stack([self._noisy(b) for b in sets])
         recovered = kron_apply([None, *(core.recover for core in cores)], noisy)
         scales = [1 / self.strategy.weights[b] for b in sets]

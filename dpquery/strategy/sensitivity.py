@@ -554,9 +554,11 @@ def _largest_norm(measurements: Sequence[WeightedColumns], noise: Noise) -> int:
     for alike in by_form(measurements):
         largest = norms.largest(alike[0], power)
         total += len(alike) * largest
-        for measurement in alike if norms.varying(alike[0], power) else ():
+        for measurement in alike:
+            if not (several := norms.varying(measurement, power)):
+                break  # nor are there any of the others
             varying.append((measurement, largest))
-            for i, vector in norms.varying(measurement, power).items():
+            for i, vector in several.items():
                 vectors.setdefault(i, {})[id(vector)] = vector
     distinct = (len(set(zip(*each.values(), strict=True))) for each in vectors.values())
     if len(varying) < 2 or math.prod(distinct) > SEARCH_LIMIT:

@@ -79,18 +79,18 @@ def answers_alike(
     classed = [one.block for one in measurements if isinstance(one.block, CellClassBlock)]
     tables = [*map(CellClassBlock.class_table, classed, tables)] if classed else tables
     (columns,) = column_matrices(measurements[:1])
-    stacked = tables[0][None]
+    table = tables[0]
     if len(tables) > 1:
-        stacked = np.stack(tables)
+        table = np.stack(tables)
         columns = replace(columns, block=columns.block.repeated(len(tables)))
-    flat = stacked.reshape(len(tables), -1)
+    flat = table.reshape(len(tables), -1)
     signed = flat.size and flat.min() < 0
     if flat.size and int((np.abs(flat) if signed else flat).sum(axis=1).max()) >= 1 << bits:
         raise DataError(
             f"the data file holds more than 2^{RECORD_BITS} records, or steps of weights; split "
             "it, or declare a larger `step`"
         )
-    return _exact_answers(columns, stacked if len(tables) > 1 else stacked[0], shift, bits)
+    return _exact_answers(columns, table, shift, bits)
 
 
 def _exact_answers(measurement: WeightedColumns, table: Ints, shift: int, record_bits: int) -> Ints:
