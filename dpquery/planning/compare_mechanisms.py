@@ -19,7 +19,7 @@ public populations. A strategy that spends more on small tables (`sparse_variant
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -55,9 +55,10 @@ from dpquery.planning.rehearsal.runs import (
     Rehearsed,
     Stage,
     WorkloadPart,
+    check_time,
     errors_of,
     finished_in_time,
-    mean_and_spread,
+    means_and_spreads,
     parts_of,
     quick_part,
     rehearse,
@@ -195,7 +196,7 @@ def _stage(
             return "" if rows is None else reason
         raise SpecError(f"{request.name} cannot be rehearsed: {reason}")
     return Stage(
-        compiled.workload,
+        whole_of(compiled.workload),
         proxies,
         spec.privacy,
         accounting.guarantee("gaussian", epsilon=epsilon, delta=delta),
@@ -264,25 +265,23 @@ def _of_tables(
     whole = table_rounds(
         stage.workload, privacy=stage.privacy, guarantee=stage.guarantee, rows=stage.rows
     )
-
     always = request.mechanism == "adaptive"
     compared = not always and report.plan.objective == "rmse"
     linear = _linear_errors(report, stage.workload)[0] if compared else math.inf
 
-    def rehearsal(part: WorkloadPart, end: float) -> tuple[Rehearsed, Stage]:
+    def rehearsal(part: WorkloadPart, end: float) -> Rehearsed:
         limited = replace(stage, part=part, end=end)
         lost = BEYOND_WINNING * linear if part.is_whole else math.inf
-        seeds = range(REPETITIONS)
-        return rehearse(limited, None, seeds=seeds, first_always=always, lost=lost), limited
+        return rehearse(limited, None, seeds=range(REPETITIONS), first_always=always, lost=lost)
 
-    done, stage = finished_in_time(parts_of(stage.workload), time_limit, rehearsal)
-    part = stage.part or whole_of(stage.workload)
+    part, done = finished_in_time(parts_of(stage.workload), time_limit, rehearsal)
     if not part.is_whole:
         priced = report.priced[0]
         strategy, noise_std = _measured(priced, stage.workload)
         estimates = Errors(priced.weighted_rmse, linear_largest(priced, stage.workload))
         runs = part.scaled(done.runs, strategy, noise_std=noise_std, estimates=estimates)
         done = replace(done, runs=tuple(runs))
+    stage = replace(stage, part=part)
     fit = PlannedAdaptive(
         **vars(_rehearsal(done, stage, report, request, PlannedAdaptive.key)),
         tables=len(whole.candidates.subsets),
@@ -326,18 +325,19 @@ def _of_rap(
 def _rehearsal(
     done: Rehearsed, stage: Stage, report: PlanReport, request: MechanismRequest, key: str
 ) -> Rehearsal:
-    rmse, largest = _linear_errors(report, stage.workload)
+    linear_rmse, linear_max = _linear_errors(report, stage.workload)
+    rmse, rmse_spread, largest, largest_spread = means_and_spreads(done.runs)
     return Rehearsal(
         epsilon=stage.guarantee.epsilon,
         delta=stage.guarantee.delta,
         proxy=stage.words,
         repetitions=len(done.runs),
-        rmse=done.rmse[0],
-        rmse_spread=done.rmse[1],
-        max_error=done.largest[0],
-        max_error_spread=done.largest[1],
-        linear_rmse=rmse,
-        linear_max_error=largest,
+        rmse=rmse,
+        rmse_spread=rmse_spread,
+        max_error=largest,
+        max_error_spread=largest_spread,
+        linear_rmse=linear_rmse,
+        linear_max_error=linear_max,
         margin=PRIOR_MARGINS[key] if request.proxy is None else PROXY_MARGIN,
         preferred=False,
     )
@@ -453,14 +453,14 @@ class ColumnRehearsal:
         compared = [selection.best, *sparse]
         strategies = [each.proposal.strategy for each in compared if each.proposal is not None]
 
-        def rehearsal(part: WorkloadPart, end: float) -> tuple[list[Contender], WorkloadPart]:
+        def rehearsal(part: WorkloadPart, end: float) -> list[Contender]:
             each = (self._contenders(strategy, priced, part, end) for strategy in strategies)
-            return list(chain.from_iterable(each)), part
+            return list(chain.from_iterable(each))
 
         parts = parts_of(self.compiled.workload)
         if not all(isinstance(strategy, ResidualStrategy) for strategy in strategies):
             parts = (whole_of(self.compiled.workload),)
-        contenders, part = finished_in_time(parts, self.time_limit, rehearsal)
+        part, contenders = finished_in_time(parts, self.time_limit, rehearsal)
         chosen = min(range(len(contenders)), key=lambda k: contenders[k].error(self.objective))
         closest = PlannedClosest(
             report.epsilon,
@@ -502,35 +502,33 @@ class ColumnRehearsal:
         self, strategy: Strategy, priced: SelectionAtBudget, part: WorkloadPart, end: float
     ) -> list[Contender]:
         workload, change = self.compiled.workload, priced.selection.record_change
-        noise_std = priced.noise_std(strategy)
-        rmse = priced.std * expected_error(strategy, workload, change).weighted_rmse
-        largest = expected_largest(strategy, workload, noise_std=noise_std)
-        estimates = Contender(strategy.name, "estimate", rmse, 0.0, largest, 0.0)
-        columns = self._columns(strategy)
-        noise = priced.selection.noise
+        noise, noise_std = priced.selection.noise, priced.noise_std(strategy)
+        estimates = Errors(
+            priced.std * expected_error(strategy, workload, change).weighted_rmse,
+            expected_largest(strategy, workload, noise_std=noise_std),
+        )
         stage = LinearStage(self.spec, self.compiled, strategy, noise, noise_std)
-        on_part = stage.on(part)
-        runs = []
-        for seed in range(COLUMN_RUNS):
-            if process_time() > end:
-                raise OutOfTimeError("the CPU seconds of --time-limit are over; give more")
-            proxy = self.proxies[seed % len(self.proxies)]
-            made = [ExtraColumn(name) for name in columns]
-            errors = rehearse_columns(on_part, made, proxy, seed=seed)
-            whole = part.scaled(
-                errors, strategy, noise_std=noise_std, estimates=Errors(rmse, largest)
-            )
-            runs.append(whole)
-        simulated = [
-            Contender(
-                strategy.name,
-                name,
-                *mean_and_spread([run[k].rmse for run in runs]),
-                *mean_and_spread([run[k].largest for run in runs]),
-            )
-            for k, name in enumerate(columns)
+        columns = self._columns(strategy)
+        runs = [
+            part.scaled(errors, strategy, noise_std=noise_std, estimates=estimates)
+            for errors in self._runs(stage.on(part), columns, end)
         ]
-        return [estimates, *simulated, *self._averaged(stage, simulated[-1], end)]
+        simulated = [
+            Contender(strategy.name, name, *means_and_spreads(of_column))
+            for name, of_column in zip(columns, zip(*runs, strict=True), strict=True)
+        ]
+        unbiased = Contender(strategy.name, "estimate", estimates.rmse, 0.0, estimates.largest, 0.0)
+        return [unbiased, *simulated, *self._averaged(stage, simulated[-1], end)]
+
+    def _runs(
+        self, stage: LinearStage, names: Sequence[BiasedColumn], end: float
+    ) -> Iterator[list[Errors]]:
+        """Yield the errors of columns in every run, on one population after the other."""
+        columns = [ExtraColumn(name) for name in names]
+        for seed in range(COLUMN_RUNS):
+            check_time(end)
+            proxy = self.proxies[seed % len(self.proxies)]
+            yield rehearse_columns(stage, columns, proxy, seed=seed)
 
     def _averaged(self, stage: LinearStage, shrunk: Contender, end: float) -> list[Contender]:
         """Return the mean of shrunk answers and fitted rows: tried beside the former on few tables.
@@ -538,36 +536,27 @@ class ColumnRehearsal:
         A fit takes long: it is left out where time is over, or some tables cannot be had alone.
         """
         workload, strategy = self.compiled.workload, stage.strategy
-        columns = [BEST_GUESS, ExtraColumn("averaged")]
         part = quick_part(workload, FITTED_QUERIES)
         if part is None or not (part.is_whole or isinstance(strategy, ResidualStrategy)):
             return []
         try:
-            check_columns(columns, strategy, workload.blocks)
-        except UnsupportedWorkloadError:
+            check_columns([BEST_GUESS, ExtraColumn("averaged")], strategy, workload.blocks)
+            runs = list(self._runs(stage.on(part), ["shrunk", "averaged"], end))
+        except (OutOfTimeError, UnsupportedWorkloadError):
             return []
-        few = stage.on(part)
-        rmses, largest = [], []
-        for seed in range(COLUMN_RUNS):
-            if process_time() > end:
-                return []
-            proxy = self.proxies[seed % len(self.proxies)]
-            guess, mean = rehearse_columns(few, columns, proxy, seed=seed)
-            if not guess.rmse:
-                return []
-            rmses.append(mean.rmse / guess.rmse)
-            largest.append(mean.largest / guess.largest)
-        narrower, lower = fmean(rmses), fmean(largest)
-        return [
-            Contender(
-                shrunk.strategy,
-                "averaged",
-                narrower * shrunk.rmse,
-                narrower * shrunk.rmse_spread,
-                lower * shrunk.max_error,
-                lower * shrunk.max_error_spread,
-            )
-        ]
+        if not all(guess.rmse for guess, _ in runs):
+            return []
+        narrower = fmean(mean.rmse / guess.rmse for guess, mean in runs)
+        lower = fmean(mean.largest / guess.largest for guess, mean in runs)
+        averaged = replace(
+            shrunk,
+            column="averaged",
+            rmse=narrower * shrunk.rmse,
+            rmse_spread=narrower * shrunk.rmse_spread,
+            max_error=lower * shrunk.max_error,
+            max_error_spread=lower * shrunk.max_error_spread,
+        )
+        return [averaged]
 
     def _columns(self, strategy: Strategy) -> list[BiasedColumn]:
         """Return the columns that could err least.

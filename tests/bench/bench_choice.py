@@ -139,9 +139,9 @@ class Contest:
         contenders = list(chain.from_iterable(each))
         errors = {f"{c.column} of {c.strategy}": c.rmse for c in contenders}
         terms = guarantee("gaussian", epsilon=Fraction(epsilon), delta=DELTA)
-        stage = Stage(workload, proxies, self.spec.privacy, terms, self.spec.dataset.rows)
+        stage = Stage(whole_of(workload), proxies, self.spec.privacy, terms, self.spec.dataset.rows)
         runs = range(3 if made_up else REAL_RUNS)
-        errors["adaptive"] = rehearse(stage, None, seeds=runs).rmse[0]
+        errors["adaptive"] = rehearse(stage, None, seeds=runs).error("rmse")
         squares = [
             sum(float((proxy.answers(block) ** 2.0).sum()) for block in workload.blocks)
             for proxy in proxies

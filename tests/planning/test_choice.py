@@ -83,7 +83,7 @@ def test_the_same_plan_has_the_same_bytes(small):
 
 def test_more_time_is_asked_for_where_the_rehearsal_was_cut_short(small, monkeypatch):
     clock = iter(range(10**6))
-    monkeypatch.setattr(runs, "process_time", lambda: next(clock) / 100)
+    monkeypatch.setattr(runs, "process_time", lambda: next(clock) / 10)
     monkeypatch.setattr("dpquery.planning.compare_mechanisms.process_time", lambda: 0.0)
     shown = plan("--epsilon", "1", "--time-limit", "1")
     assert shown["rap"]["repetitions"] < 3

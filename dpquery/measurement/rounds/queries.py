@@ -43,7 +43,7 @@ counts. Where all queries are measured at once there are no numbers, and the cou
 workload's order.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -51,7 +51,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from dpquery.arrays import Bools, Ints, Singles
+from dpquery.arrays import Bools, Ints
 from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_RAP_AT_ONCE, MAX_RAP_FIT_NUMBERS
 from dpquery.measurement.accounting import Guarantee
@@ -431,9 +431,6 @@ def _rows(
     return places
 
 
-_NONE = -1
-
-
 def family_sizes(workload: Workload, places: Ints) -> list[int]:
     """Return the sizes of families of pairwise disjoint queries that hold each of these once.
 
@@ -473,37 +470,17 @@ def _clashes(workload: Workload, places: Ints) -> tuple[Ints, Bools]:
     clashes = np.zeros((len(places), len(places)), dtype=np.int64)
     barred = np.zeros((len(places), len(places)), dtype=np.bool_)
     for i in workload.attributes:
-        numbers, matrix = _predicates(workload, places, i)
-        apart = matrix @ matrix.T == 0
-        restricted = numbers != _NONE
-        clash = apart[np.ix_(numbers, numbers)] & restricted[:, None] & restricted
-        counted = np.array([_counted(workload.blocks[position], i) for position, _ in places])
+        # The predicates on it are 0/1 in floats, which hold the number of shared codes exactly.
+        rows = np.ones((len(places), workload.shape_of_domain[i]), dtype=np.float32)
+        restricted, counted = np.zeros((2, len(places)), dtype=np.bool_)
+        for k, (position, row) in enumerate(places.tolist()):
+            block = workload.blocks[position]
+            if i in block.attributes:
+                axis = block.attributes.index(i)
+                place = int(np.unravel_index(row, block.row_shape)[axis])
+                rows[k] = block.factors[axis].row(place)
+                restricted[k], counted[k] = True, block.counted[axis]
+        clash = (rows @ rows.T == 0) & restricted[:, None] & restricted
         clashes += clash
         barred |= clash & ~counted[:, None] & ~counted
     return clashes, barred
-
-
-def _counted(block: Block, i: int) -> bool:
-    return i in block.attributes and block.counted[block.attributes.index(i)]
-
-
-def _predicates(workload: Workload, places: Ints, i: int) -> tuple[Ints, Singles]:
-    """Return which predicate each query has on attribute i, or -1, and the distinct ones as rows.
-
-    The rows are 0/1 over the codes, in floats, which hold the number of shared codes exactly.
-    """
-    row_of: dict[Hashable, int] = {}
-    numbers = np.full(len(places), _NONE)
-    rows = [np.zeros(workload.shape_of_domain[i], dtype=np.float32)]
-    for k, (position, row) in enumerate(places.tolist()):
-        block = workload.blocks[position]
-        if i not in block.attributes:
-            continue
-        axis = block.attributes.index(i)
-        factor = block.factors[axis]
-        index = int(np.unravel_index(row, block.row_shape)[axis])
-        if (factor.key, index) not in row_of:
-            row_of[factor.key, index] = len(rows)
-            rows.append(factor.row(index).astype(np.float32))
-        numbers[k] = row_of[factor.key, index]
-    return numbers, np.stack(rows)

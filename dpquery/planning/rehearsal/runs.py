@@ -43,7 +43,7 @@ from dpquery.exceptions import OutOfTimeError
 from dpquery.limits import MAX_RAP_MEASURED
 from dpquery.measurement.accounting import Guarantee
 from dpquery.measurement.rounds.queries import rap_rounds
-from dpquery.measurement.rounds.run import PublicFit, Round, Rounds, TrueAnswers, run_rounds
+from dpquery.measurement.rounds.run import PublicFit, Rounds, TrueAnswers, run_rounds
 from dpquery.measurement.rounds.tables import table_rounds
 from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.compile import CompiledSpec
@@ -214,8 +214,8 @@ def finished_in_time(
     parts: Sequence[WorkloadPart],
     time_limit: float,
     rehearsal: Callable[[WorkloadPart, float], Finished],
-) -> Finished:
-    """Return what a rehearsal returns of the first part that it finishes within CPU seconds.
+) -> tuple[WorkloadPart, Finished]:
+    """Return the first part that a rehearsal finishes within CPU seconds, and what it returns.
 
     Raises:
         OutOfTimeError: it finishes none.
@@ -223,8 +223,8 @@ def finished_in_time(
     begun = process_time()
     for part in parts[:-1]:
         with suppress(OutOfTimeError):
-            return rehearsal(part, begun + FIRST_TRY * time_limit)
-    return rehearsal(parts[-1], begun + time_limit)
+            return part, rehearsal(part, begun + FIRST_TRY * time_limit)
+    return parts[-1], rehearsal(parts[-1], begun + time_limit)
 
 
 def _part(workload: Workload, most: int) -> WorkloadPart:
@@ -284,36 +284,29 @@ class Rehearsed:
 
     def error(self, objective: Objective) -> float:
         """Return what the objective minimises: its mean over the repetitions."""
-        return (self.rmse if objective == "rmse" else self.largest)[0]
-
-    @property
-    def rmse(self) -> tuple[float, float]:
-        """Mean and standard deviation of the weighted RMSE over the repetitions."""
-        return mean_and_spread([run.rmse for run in self.runs])
-
-    @property
-    def largest(self) -> tuple[float, float]:
-        """Mean and standard deviation of the largest absolute error over the repetitions."""
-        return mean_and_spread([run.largest for run in self.runs])
+        return fmean(run.rmse if objective == "rmse" else run.largest for run in self.runs)
 
 
 @dataclass(frozen=True, eq=False)
 class Stage:
     """What a rehearsal needs, all of it public."""
 
-    workload: Workload  # the queries
+    part: WorkloadPart  # of the queries; RAP is rehearsed on all of them
     proxies: tuple[Proxy, ...]  # each stands in for the data, in one run after the other
     privacy: Privacy  # whom the release protects
     guarantee: Guarantee  # the rho that is planned
     rows: Rows  # the declared number of records
     end: float = math.inf  # CPU seconds of this process at which a rehearsal is broken off
-    # of the workload, that adaptive measurement is rehearsed on; None for all of it
-    part: WorkloadPart | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """All queries."""
+        return self.part.whole
 
     @property
     def words(self) -> str:
         """What the proxies are, and which part of the workload they are asked for."""
-        return populations_in_words(self.proxies) + ("" if self.part is None else self.part.words)
+        return populations_in_words(self.proxies) + self.part.words
 
 
 def rehearse(
@@ -394,27 +387,21 @@ def _moved(
 
 def _run(stage: Stage, settings: RapSettings | None, seed: int) -> Errors:
     """Run RAP once, or adaptive measurement on a part with its share of the budget."""
-    workload, guarantee, proxy = (
-        stage.workload,
-        stage.guarantee,
-        stage.proxies[seed % len(stage.proxies)],
-    )
-    chance, privacy, rows = SeededChance(seed), stage.privacy, stage.rows
+    workload, guarantee, rows = stage.workload, stage.guarantee, stage.rows
+    proxy, chance = stage.proxies[seed % len(stage.proxies)], SeededChance(seed)
     if settings is not None:
         said = f"RAP: T = {settings.rounds}, K = {settings.selected}"
-        rap = rap_rounds(workload, settings, privacy=privacy, guarantee=guarantee, rows=rows)
+        rap = rap_rounds(workload, settings, privacy=stage.privacy, guarantee=guarantee, rows=rows)
         total = rap.decoded([rap.first(proxy.answers, chance)]).total
-        fit = _TimedFit(RapProjection(workload, settings, total), stage.end)
-        number = _rounds(rap, proxy.answers, fit=fit, chance=chance, said=said)
+        fit = RapProjection(workload, settings, total)
+        number = _rounds(rap, proxy.answers, fit, chance, said=said, end=stage.end)
         return errors_of(workload, fit.answers, proxy, rounds=number)
-    if stage.part is not None:
-        workload = stage.part.narrow
-        guarantee = replace(guarantee, amount=guarantee.amount * stage.part.share)
-    tables = table_rounds(workload, privacy=privacy, guarantee=guarantee, rows=rows)
+    workload, share = stage.part.narrow, guarantee.amount * stage.part.share
+    guarantee = replace(guarantee, amount=share)
+    tables = table_rounds(workload, privacy=stage.privacy, guarantee=guarantee, rows=rows)
     exact = cache(proxy.answers)  # every round reads all of them
     adaptive = AdaptiveFit(tables, tables.decoded([tables.first(exact, chance)]))
-    timed = _TimedFit(adaptive, stage.end)
-    number = _rounds(tables, exact, fit=timed, chance=chance, said="adaptive measurement")
+    number = _rounds(tables, exact, adaptive, chance, said=tables.name, end=stage.end)
     released, total = adaptive.released(), adaptive.model.total
 
     def answers(position: int) -> NDArray[np.floating]:
@@ -424,11 +411,19 @@ def _run(stage: Stage, settings: RapSettings | None, seed: int) -> Errors:
 
 
 def _rounds(
-    rounds: Rounds, exact: TrueAnswers, *, fit: PublicFit, chance: SeededChance, said: str
+    rounds: Rounds,
+    exact: TrueAnswers,
+    fit: PublicFit,
+    chance: SeededChance,
+    *,
+    said: str,
+    end: float,
 ) -> int:
-    """Run all rounds, and return their number."""
+    """Run all rounds, and return their number; OutOfTimeError before a round past the end."""
     number = 0
+    check_time(end)
     for _ in run_rounds(rounds, exact, fit=fit, chance=chance):
+        check_time(end)
         number += 1
         report_progress(f"rehearsing {said}: round {number}")
     return number
@@ -446,33 +441,17 @@ def errors_of(
     return Errors(math.sqrt(squares / weighted_queries(workload)), largest, rounds)
 
 
-@dataclass(frozen=True, eq=False)
-class _TimedFit:
-    """A fit that gives up when time is up: between rounds, and between tables."""
-
-    fit: PublicFit
-    end: float
-
-    def answers(self, number: int) -> NDArray[np.floating]:
-        """Return the fit's answers, if there is time left."""
-        check_time(self.end)
-        return self.fit.answers(number)
-
-    def add(self, measured: Round) -> None:
-        """Pass a round on, if there is time left."""
-        check_time(self.end)
-        self.fit.add(measured)
-
-
 def check_time(end: float) -> None:
     """Refuse to go on past so many CPU seconds of this process."""
     if process_time() > end:
         raise OutOfTimeError("not finished within the CPU seconds of --time-limit; give more")
 
 
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of some values and their standard deviation, 0 of one value."""
-    return fmean(values), stdev(values) if len(values) > 1 else 0.0
+def means_and_spreads(runs: Sequence[Errors]) -> tuple[float, float, float, float]:
+    """Return mean and standard deviation, 0 of one run, of the RMSE and of the largest error."""
+    values = [run.rmse for run in runs], [run.largest for run in runs]
+    rmse, largest = ((fmean(each), stdev(each) if len(runs) > 1 else 0.0) for each in values)
+    return (*rmse, *largest)
 
 
 @dataclass(frozen=True, eq=False)
