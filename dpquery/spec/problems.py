@@ -93,13 +93,6 @@ class Problems:
         """Whether there is none so far."""
         return not self._noted
 
-    def shown(self, text: str, place: Place) -> str:
-        """Return a text as a message shows it: that of a file beside the spec is not repeated.
-
-        It may be a file of records that the spec names by mistake.
-        """
-        return f" {quoted(text)}" if place.file == self._file else ""
-
     def count_codes(self, count: int, label: str, place: Place, *, remedy: str) -> None:
         """Add to the codes that the spec lists, before they are; UnreadableError past the limit.
 
@@ -187,6 +180,22 @@ class _Collector(AbstractContextManager[None, bool]):
         if mistake.place is not None:
             self._problems.add(mistake.place, mistake.message)
         return True
+
+
+class Placed:
+    """What stands at a place, a node of YAML or a line of a file, and takes its own mistakes."""
+
+    __slots__ = ()
+    place: Place
+    problems: Problems
+
+    def mistake(self, message: str) -> UnreadableError:
+        """Return the error of what stands here, to be raised."""
+        return UnreadableError(self.place, message)
+
+    def note(self, message: str) -> None:
+        """Note a mistake in what stands here, and go on."""
+        self.problems.add(self.place, message)
 
 
 def near_in_folder(path: Path, *, folders: bool = False) -> str | None:

@@ -62,16 +62,18 @@ FAST = _MEMORY if os.access(_MEMORY, os.W_OK) else None
 
 
 _COMMAND = cache(typer.main.get_command)
-_NODES = {}  # by the text and the name of a spec
+_NODES = {}  # by the text and the name of a spec: its root, and what takes mistakes in it
 
 
 def _read_yaml(text, *, file, problems):
     """Read a text once that has no mistakes."""
     if (text, file) in _NODES:
-        return _NODES[text, file]
+        read, first = _NODES[text, file]
+        first.__dict__ = problems.__dict__  # mistakes in the nodes are noted in either from now on
+        return read
     read = read_yaml(text, file=file, problems=problems)
     if problems.none:
-        _NODES[text, file] = read
+        _NODES[text, file] = read, problems
     return read
 
 

@@ -179,7 +179,7 @@ def test_a_header_that_is_not_clear_is_a_mistake(content, messages):
 def test_with_a_decimal_comma_the_same_numbers_are_found():
     problems = Problems("w.yaml")
     node = read_yaml("{a: {values: ['0,5', 0.5, 1]}}", file="w.yaml", problems=problems)
-    read_domain(node.entries, problems, lambda name: name, other="drop", decimal=",")
+    read_domain(node.entries, lambda name: name, other="drop", decimal=",")
     with pytest.raises(Exception, match=r"'0\.5' is the same number as '0,5' in line 1"):
         problems.raise_if_any()
 

@@ -239,7 +239,7 @@ def test_every_field_s_example_is_read_and_satisfies_the_schema(field: Field[obj
 
     problems = Problems("w.yaml")
     node = root(field.example, problems)
-    field.form.read(node, problems)
+    field.form.read(node)
     problems.raise_if_any()
     definitions = {name: form.schema() for name, form in DEFINITIONS.items()}
     form = field.form.schema() | {"definitions": definitions}
@@ -286,7 +286,7 @@ class Pet(Fields, what="a pet"):
 
 def test_a_field_is_one_entry() -> None:
     problems = Problems("w.yaml")
-    pet = Pet.read(root("{name: Rex, barks: 3, chip: x1}", problems), problems)
+    pet = Pet.read(root("{name: Rex, barks: 3, chip: x1}", problems))
     problems.raise_if_any()
     assert (pet.name, pet.legs, pet.barks, pet.fins, pet.chip) == ("Rex", 4, 3, None, "x1")
     assert pet.chosen == "barks"
@@ -315,7 +315,7 @@ def test_a_field_s_entry_is_all_that_its_checks_need(text: str, messages: list[s
 
     problems = Problems("w.yaml")
     node = root(text, problems)
-    Pet.read(node, problems)
+    Pet.read(node)
     with pytest.raises(SpecError) as caught:
         problems.raise_if_any()
     assert str(caught.value).split("\n") == [f"w.yaml:{message}" for message in messages]
@@ -324,7 +324,7 @@ def test_a_field_s_entry_is_all_that_its_checks_need(text: str, messages: list[s
 
 def test_a_field_at_fault_has_its_default_or_ends_what_depends_on_it_without_a_word() -> None:
     problems = Problems("w.yaml")
-    pet = Pet.read(root("{name: Rex, legs: x}", problems), problems)
+    pet = Pet.read(root("{name: Rex, legs: x}", problems))
     assert pet.legs == 4
     for key in ("barks", "chosen"):
         with pytest.raises(UnreadableError, match=r"^$"):

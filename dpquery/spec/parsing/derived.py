@@ -26,7 +26,7 @@ from dpquery.spec.parsing.item_fields import (
     RatioFields,
     ShareFields,
 )
-from dpquery.spec.parsing.predicate_sets import Scope
+from dpquery.spec.parsing.predicate_sets import Scope, read_condition
 from dpquery.spec.parsing.yaml_nodes import ListNode, Node, TextNode
 from dpquery.spec.predicates import (
     GroupSet,
@@ -225,8 +225,8 @@ def read_derived(
     derived = dict[str, DerivedItem]()
     reader = _Reader(by_name, scope, read_file, folder, derived, records, weighted)
     for node in nodes:
-        with scope.problems.collected():
-            given = DerivedFields.read(node, scope.problems)
+        with node.problems.collected():
+            given = DerivedFields.read(node)
             if given.name in derived or given.name in taken:
                 raise given.node("name").mistake(
                     f"{quoted(given.name)} names an item already; rename one"
@@ -319,7 +319,7 @@ class _Reader:
         for node in given.within:
             i, _ = self.scope.attribute(node, [self._names[k] for k in axes])
             within.append(i)
-            if i not in axes and not self.scope.problems.none:
+            if i not in axes and not node.problems.none:
                 raise UnreadableError(None)  # it may be of those that are at fault
             if i not in axes:
                 has = ", ".join(self._names[k] for k in axes) or "no attribute"
@@ -327,7 +327,7 @@ class _Reader:
                     f"{quoted(name)} has no rows by {quoted(self._names[i])}, so it has no shares "
                     f"within it; it has rows by {has}"
                 )
-        if not (self.scope.complete and self.scope.problems.none):
+        if not (self.scope.complete and given.problems.none):
             raise UnreadableError(None)  # which rows there are is not known
         if set(within) == set(axes):
             raise given.node("within").mistake(
@@ -449,7 +449,7 @@ class _Reader:
                 "to compare; add it to the item, or name another"
             )
         rows = replace(table, axes=tuple(axis for axis in table.axes if axis[0] != index))
-        sides = [self.scope.read_condition(side, attribute) for side in pair]
+        sides = [read_condition(side, attribute) for side in pair]
         first, second = (_meeting(rows, (index, side)) for side in sides)
         if first == second:
             raise node.mistake("the two values are one; name two")
@@ -517,9 +517,7 @@ class _Reader:
                     f"{level.name}, so that siblings are not one family; merge an item over an "
                     "attribute whose levels nest"
                 )
-        self.scope.problems.levels_named |= {
-            (attribute.name, each.name) for each in attribute.levels
-        }
+        given.problems.levels_named |= {(attribute.name, each.name) for each in attribute.levels}
         pairs = table.size * len(dict(table.axes)[index])
         if pairs > MAX_MERGED_PAIRS:
             raise given.over.mistake(
@@ -576,7 +574,7 @@ class _Reader:
             parts = QUANTILE_WORDS[node.text]
             return tuple(k / parts for k in range(1, parts))
         if isinstance(node, ListNode):
-            read = ListOf("probabilities", _PROBABILITY).read(node, self.scope.problems)
+            read = ListOf("probabilities", _PROBABILITY).read(node)
             if list(read) != sorted(set(read)):
                 raise node.mistake("the probabilities must rise, each once")
             return read

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from dpquery.exceptions import SpecError
@@ -31,9 +31,15 @@ from dpquery.spec.parsing.fields import (
 )
 from dpquery.spec.parsing.forms import ByName, TextForm, described, ref
 from dpquery.spec.parsing.hierarchies import hierarchical, level_lists
-from dpquery.spec.parsing.listed_values import ListedValue, categorical, read_lines, read_values
+from dpquery.spec.parsing.listed_values import (
+    FileLine,
+    categorical,
+    file_lines,
+    read_lines,
+    read_values,
+)
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
-from dpquery.spec.problems import Place, Problems, UnreadableError, listed, meant_by, quoted
+from dpquery.spec.problems import Place, UnreadableError, listed, meant_by, quoted
 
 RELEASE_COLUMNS = frozenset(
     {"table", "query", "estimate", "std_error", "ci_low", "ci_high", "rel_error", "flag"}
@@ -43,7 +49,6 @@ RELEASE_COLUMNS = frozenset(
 
 def read_domain(
     entries: Iterable[tuple[TextNode, Node]],
-    problems: Problems,
     read_file: Callable[[str], str],
     decimal: str = ".",
     *,
@@ -53,16 +58,15 @@ def read_domain(
 
     Args:
         entries: name and declaration of each.
-        problems: takes every mistake in them.
         read_file: returns the text of a value list; SpecError if it cannot.
         decimal: the decimal mark of the data.
         other: what other texts do in a column that does not say.
     """
-    reader = _DomainReader(problems, read_file, decimal, other)
+    reader = _DomainReader(read_file, decimal, other)
     declared: dict[str, Attribute | None] = {}
     for key, value in entries:
         declared[key.text] = None
-        with problems.collected():
+        with key.problems.collected():
             _check_name(key, declared)
             attribute = reader.attribute(key, value)
             for end, what, has in _ADDED:
@@ -111,10 +115,7 @@ _ADDED: tuple[tuple[str, str, Callable[[Attribute], object]], ...] = (
 class _DomainReader:
     """Reads attributes one by one, and remembers which columns are taken."""
 
-    def __init__(
-        self, problems: Problems, read_file: Callable[[str], str], decimal: str, other: Other
-    ) -> None:
-        self._problems = problems
+    def __init__(self, read_file: Callable[[str], str], decimal: str, other: Other) -> None:
         self._other: Other = other
         self._read_file = read_file
         self._decimal = decimal
@@ -144,12 +145,12 @@ class _DomainReader:
 
     def _merged(self, key: TextNode, node: Node) -> tuple[Column, ...]:
         what = f"the merged attribute {quoted(key.text)}"
-        given = MergedFields.read(node, self._problems, what=what)
-        parts = ByName(f"the columns of {what}", ref("column")).read(given.merge, self._problems)
+        given = MergedFields.read(node, what=what)
+        parts = ByName(f"the columns of {what}", ref("column")).read(given.merge)
         if len(parts) < 2:
             raise given.merge.mistake(f"{what} needs at least two columns")
         # A merged column goes by its header in conditions and labels: it has no second name.
-        return tuple(self._problems.each(parts, lambda part: self._column(*part, ColumnFields)))
+        return tuple(key.problems.each(parts, lambda part: self._column(*part, ColumnFields)))
 
     def _column(self, key: TextNode, node: Node, fields: type[ColumnFields]) -> Column:
         if isinstance(node, TextNode) and node.text == "boolean":
@@ -163,19 +164,18 @@ class _DomainReader:
                 f"{'did you mean boolean?' if near else instead}"
             )
         what = f"attribute {quoted(key.text)}"
-        given = fields.read(node, self._problems, what=what)
+        given = fields.read(node, what=what)
         if "levels" in given and "hierarchy" not in given:
             message = f"{what} has levels and no hierarchy; name its file under `hierarchy`"
-            self._problems.add(given.node("levels").place, message)
+            given.node("levels").note(message)
         header = given.node("column") if "column" in given else key
-        name = self._problems.attempt(lambda: self._header(header))
+        name = node.problems.attempt(lambda: self._header(header))
         kind = self._kind(given, column=name or key.text)
-        other = self._problems.attempt(lambda: given.other) or self._other
+        other = node.problems.attempt(lambda: given.other) or self._other
         if other == "show" and isinstance(kind, Categorical) and "other" in kind.labels:
             message = f"{what} has a value of its own that is shown as 'other'; label it otherwise"
-            place = (given.node("other") if "other" in given else node).place
-            self._problems.add(place, message)
-        written = self._problems.attempt(lambda: self._number(given, kind))
+            (given.node("other") if "other" in given else node).note(message)
+        written = node.problems.attempt(lambda: self._number(given, kind))
         if name is None:
             raise UnreadableError(None)
         return Column(name, kind, other, written)
@@ -202,7 +202,7 @@ class _DomainReader:
         return NumberFormat(thousands, decimal, sign)
 
     def _header(self, node: Node) -> str:
-        name = TextForm("a column's header").read(node, self._problems)
+        name = TextForm("a column's header").read(node)
         if name in self._taken:
             raise node.mistake(
                 f"column {quoted(name)} is used twice, first in line {self._taken[name].line}; "
@@ -216,7 +216,7 @@ class _DomainReader:
             case "range":
                 return _integers(given)
             case "bins":
-                return _bins(given.bins, self._problems)
+                return _bins(given.bins)
             case "boolean":
                 true, false = given.boolean.true, given.boolean.false
                 taken = {key for word in true for key in (word.casefold(), number(word))} - {None}
@@ -227,29 +227,24 @@ class _DomainReader:
                     )
                 return Boolean(true, false)
             case "values":
-                values = read_values(given.values, self._problems)
-                return categorical(values, self._problems, self._decimal, column=column)
+                return categorical(read_values(given.values), self._decimal, column=column)
             case "date":
                 return _dates(given.date)
             case "hierarchy" if isinstance(given, AttributeFields):
-                lists = level_lists(given, self._problems)
-                source = self._file(given.hierarchy, given.node("hierarchy"))
-                return hierarchical(source, lists, self._problems, self._decimal, column=column)
+                lists = level_lists(given)
+                lines, _ = self._file(given.hierarchy, given.node("hierarchy"), "hierarchy")
+                return hierarchical(lines, lists, self._decimal, column=column)
             case _:
-                values = self._file_values(given, column)
-                return categorical(values, self._problems, self._decimal, column=column)
-
-    def _file_values(self, given: ColumnFields, column: str) -> list[ListedValue]:
-        name, content, delimiter = self._file(
-            given.values_file,
-            given.node("values_file"),
-            found_by=f" (`dpquery discover DATA --column {shlex.quote(column)}` can write it)",
-        )
-        return read_lines(name, content, self._problems, column=column, delimiter=delimiter)
+                found_by = f" (`dpquery discover DATA --column {shlex.quote(column)}` can write it)"
+                node = given.node("values_file")
+                lines, mark = self._file(given.values_file, node, "values_file", found_by)
+                values = read_lines(lines, column=column, delimiter=mark)
+                return categorical(values, self._decimal, column=column)
 
     def _file(
-        self, file: str | ValuesFileFields, node: Node, *, found_by: str = ""
-    ) -> tuple[str, str, str]:
+        self, file: str | ValuesFileFields, node: Node, key: str, found_by: str = ""
+    ) -> tuple[Sequence[FileLine], str]:
+        """Return the lines of a file that is named under a key, and what separates its fields."""
         name, delimiter = (file, "") if isinstance(file, str) else (file.name, file.delimiter)
         if not isinstance(file, str):
             node = file.node("name")
@@ -266,7 +261,8 @@ class _DomainReader:
             raise node.mistake(f"{error}{found_by if missing else ''}") from None
         if not content.removeprefix("\ufeff").strip():
             raise node.mistake(f"the file {quoted(name)} lists no value")
-        return name, content, delimiter
+        lines = file_lines(name, content, node.problems, delimiter=delimiter, key=key)
+        return lines, delimiter or ","
 
 
 def _integers(given: ColumnFields) -> Integers:
@@ -278,11 +274,11 @@ def _integers(given: ColumnFields) -> Integers:
     return Integers(low, high)
 
 
-def _bins(node: Node, problems: Problems) -> Bins:
+def _bins(node: Node) -> Bins:
     edges: list[float] = []
 
     def read_edge(node_of_edge: Node) -> None:
-        edge = EDGE.read(node_of_edge, problems)
+        edge = EDGE.read(node_of_edge)
         if edges and edge <= edges[-1]:
             raise node_of_edge.mistake(
                 f"the edge {described(node_of_edge)} does not lie above the one before it, so that "
@@ -290,7 +286,7 @@ def _bins(node: Node, problems: Problems) -> Bins:
             )
         edges.append(edge)
 
-    problems.each(EDGES.read(node, problems), read_edge)
+    node.problems.each(EDGES.read(node), read_edge)
     if len(edges) < 2:
         raise node.mistake("one edge makes no bin; give at least two")
     return Bins(tuple(edges))

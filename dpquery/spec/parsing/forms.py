@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from dpquery.spec.calendar import Span, named_period
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
-from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
+from dpquery.spec.problems import UnreadableError, listed, quoted, suggestion
 
 # ruff: noqa: D102 (a method of a base class or protocol is described there)
 
@@ -32,7 +32,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-
 class Form(Protocol[_Read]):
     """A form of values; a subclass of `mappings.Fields` is one too, the form of a mapping."""
 
-    def read(self, node: Node, problems: Problems) -> _Read:
+    def read(self, node: Node) -> _Read:
         """Return the value; UnreadableError if the node has another form."""
 
     def schema(self) -> Schema:
@@ -78,7 +78,7 @@ class TextForm:
     # the JSON types that editors may see in it
     types: tuple[str, ...] = ("string", "number", "boolean")
 
-    def read(self, node: Node, problems: Problems) -> str:
+    def read(self, node: Node) -> str:
         if not isinstance(node, TextNode) or node.empty:
             raise _unexpected(node, self.what)
         text = node.text.strip()
@@ -144,7 +144,7 @@ class Whole(_Number):
     kind: ClassVar[str] = "integer"
     pattern: ClassVar[str] = r"[+-]?[0-9]{1,18}"
 
-    def read(self, node: Node, problems: Problems) -> int:
+    def read(self, node: Node) -> int:
         written = node.text.strip() if isinstance(node, TextNode) else ""
         if _TOO_LARGE.fullmatch(written):
             message = f"{described(node)} is too large for {self.what}; the limit is 18 digits"
@@ -158,7 +158,7 @@ class Whole(_Number):
 class Decimal(_Number):
     """A decimal number, exactly; never NaN or infinity."""
 
-    def read(self, node: Node, problems: Problems) -> Fraction:
+    def read(self, node: Node) -> Fraction:
         value = self._decimal(node)
         self._check(node, value)
         return value
@@ -167,7 +167,7 @@ class Decimal(_Number):
 class Real(_Number):
     """A decimal number as the nearest finite float."""
 
-    def read(self, node: Node, problems: Problems) -> float:
+    def read(self, node: Node) -> float:
         try:
             value = float(self._decimal(node))
         except OverflowError:
@@ -185,7 +185,7 @@ class Period:
 
     pattern: ClassVar[str] = r"[0-9]{4}(-([0-9]{2}(-[0-9]{2})?|Q[1-4]|W[0-9]{2}))?"
 
-    def read(self, node: Node, problems: Problems) -> Span:
+    def read(self, node: Node) -> Span:
         period = named_period(node.text.strip()) if isinstance(node, TextNode) else None
         if period is None:
             forms = "2013-01-31, 2013-01, 2013-Q1, 2013-W05 or 2013"
@@ -207,7 +207,7 @@ class Word(Generic[_W]):
     known: tuple[_W, ...]
     renamed: tuple[tuple[str, _W], ...] = ()
 
-    def read(self, node: Node, problems: Problems) -> _W:
+    def read(self, node: Node) -> _W:
         if not isinstance(node, TextNode) or node.empty:
             choices = f", one of {listed(self.known)}" if len(self.known) > 1 else ""
             raise _unexpected(node, self.what + choices)
@@ -229,13 +229,13 @@ class Word(Generic[_W]):
 class Delimiter(Word[str]):
     """A delimiter; a tab may be given as itself or as the word."""
 
-    def read(self, node: Node, problems: Problems) -> str:
+    def read(self, node: Node) -> str:
         if isinstance(node, TextNode) and node.text in {"tab", "\t"}:
             return "\t"
         if isinstance(node, TextNode) and node.text not in self.known:
             marks = listed([f"'{mark}'" for mark in self.known])
             raise node.mistake(f"{quoted(node.text)} is not {self.what}; expected {marks}")
-        return super().read(node, problems)
+        return super().read(node)
 
     def schema(self) -> Schema:
         return {"enum": [*self.known, "\t"]}
@@ -244,14 +244,14 @@ class Delimiter(Word[str]):
 class Encoding(Word[str]):
     """An encoding; another name of a known one, as Python has it, is refused with that one."""
 
-    def read(self, node: Node, problems: Problems) -> str:
+    def read(self, node: Node) -> str:
         if isinstance(node, TextNode) and node.text not in self.known:
             given = _codec(node.text)
             for word in self.known if given else ():
                 if _codec(word) == given:
                     hint = f"did you mean {quoted(word)}?"
                     raise node.mistake(f"{quoted(node.text)} is not {self.what}; {hint}")
-        return super().read(node, problems)
+        return super().read(node)
 
 
 def _codec(name: str) -> str:
@@ -269,7 +269,7 @@ class YesNo:
 
     what: str
 
-    def read(self, node: Node, problems: Problems) -> bool:
+    def read(self, node: Node) -> bool:
         known = {"true": True, "yes": True, "false": False, "no": False}
         if not isinstance(node, TextNode) or node.text.lower() not in known:
             raise _unexpected(node, f"{self.what}, true or false")
@@ -286,10 +286,10 @@ class WordOr(Generic[_W, _T]):
     word: Form[_W]
     mapping: Form[_T]
 
-    def read(self, node: Node, problems: Problems) -> _W | _T:
+    def read(self, node: Node) -> _W | _T:
         if isinstance(node, MapNode):
-            return self.mapping.read(node, problems)
-        return self.word.read(node, problems)
+            return self.mapping.read(node)
+        return self.word.read(node)
 
     def schema(self) -> Schema:
         return {"anyOf": [self.word.schema(), self.mapping.schema()]}
@@ -308,12 +308,12 @@ class ListOf(Generic[_T]):
     unique: bool = False
     instead: str = ""
 
-    def read(self, node: Node, problems: Problems) -> tuple[_T, ...]:
+    def read(self, node: Node) -> tuple[_T, ...]:
         if not isinstance(node, ListNode) or (self.least and not node.items):
             least = " with at least one entry" if self.least else ""
             message = f"expected {self.what}, a list{least}, found {described(node)}"
             raise node.mistake(f"{message}{self.instead}")
-        return tuple(problems.each(node.items, lambda item: self.item.read(item, problems)))
+        return tuple(node.problems.each(node.items, self.item.read))
 
     def schema(self) -> Schema:
         schema: Schema = {"type": "array", "items": self.item.schema()}
@@ -329,13 +329,13 @@ class PairOf(Generic[_T]):
     first: Form[_T]
     last: Form[_T]
 
-    def read(self, node: Node, problems: Problems) -> tuple[_T, _T]:
+    def read(self, node: Node) -> tuple[_T, _T]:
         if not isinstance(node, ListNode) or len(node.items) != 2:
             count = f" of {len(node.items)}" if isinstance(node, ListNode) and node.items else ""
             message = f"expected {self.what}, a list of two, found {described(node)}{count}"
             raise node.mistake(message)
         forms = zip((self.first, self.last), node.items, strict=True)
-        first, last = problems.each(forms, lambda part: part[0].read(part[1], problems))
+        first, last = node.problems.each(forms, lambda part: part[0].read(part[1]))
         return first, last
 
     def schema(self) -> Schema:
@@ -354,18 +354,15 @@ class ByName(Generic[_T]):
     key: str = "attribute"  # what a key is, for the reference page
     example: str = ""  # what to write instead of something else
 
-    def read(self, node: Node, problems: Problems) -> tuple[tuple[TextNode, _T], ...]:
+    def read(self, node: Node) -> tuple[tuple[TextNode, _T], ...]:
         if not isinstance(node, MapNode):
             instead = f"; write it as in `{self.example}`" if self.example else ""
             found = f"found {kind_of_node(node)}{instead}"
             raise node.mistake(f"expected {self.what}, a mapping, {found}")
         if self.empty and not node.entries:
             raise node.mistake(self.empty)
-        return tuple(
-            problems.each(
-                node.entries, lambda entry: (entry[0], self.item.read(entry[1], problems))
-            )
-        )
+        entries = node.entries
+        return tuple(node.problems.each(entries, lambda each: (each[0], self.item.read(each[1]))))
 
     def schema(self) -> Schema:
         # The title is for the reference page.
@@ -380,7 +377,7 @@ class Unread:
 
     describe: Callable[[], Schema]
 
-    def read(self, node: Node, problems: Problems) -> Node:
+    def read(self, node: Node) -> Node:
         return node
 
     def schema(self) -> Schema:

@@ -17,10 +17,10 @@ from dpquery.spec.numbers import ExactNumber, number
 from dpquery.spec.parsing.fields import LEVEL_LIST, AttributeFields
 from dpquery.spec.parsing.forms import ListOf, TextForm, described, ref
 from dpquery.spec.parsing.item_fields import SET_WORDS, ConditionFields
-from dpquery.spec.parsing.listed_values import FileLine, ListedValue, categorical, file_lines
+from dpquery.spec.parsing.listed_values import FileLine, ListedValue, categorical, even
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.predicates import GroupSet, IdentitySet
-from dpquery.spec.problems import Problems, UnreadableError, listed, nearest, quoted, suggestion
+from dpquery.spec.problems import listed, nearest, quoted, suggestion
 
 LevelNodes = Mapping[str, Node]
 """The levels of one hierarchy, the highest first, and where the spec names each."""
@@ -29,12 +29,12 @@ _TAKEN = frozenset((*SET_WORDS, *ConditionFields.kinds, "other", "any"))
 _LABEL_END = "_label"
 
 
-def level_lists(given: AttributeFields, problems: Problems) -> list[LevelNodes]:
+def level_lists(given: AttributeFields) -> list[LevelNodes]:
     """Return the hierarchies of an attribute: all end with one level, the lowest."""
     node = given.node("levels")
     items = node.items if isinstance(node, ListNode) else ()
     several = any(isinstance(item, ListNode) for item in items)
-    lists = problems.each(items if several else (node,), lambda item: _level_nodes(item, problems))
+    lists = node.problems.each(items if several else (node,), _level_nodes)
     lowest, names = _lowest(lists), {name for levels in lists for name in levels}
     if len(names) > MAX_LEVELS:
         raise node.mistake(
@@ -56,24 +56,18 @@ def level_lists(given: AttributeFields, problems: Problems) -> list[LevelNodes]:
     return lists
 
 
-def check_levels_named(entries: Iterable[tuple[TextNode, Node]], problems: Problems) -> None:
-    """Refuse levels that no question names; the lowest has the values, whatever is asked.
-
-    Args:
-        entries: name and declaration of every attribute.
-        problems: of a spec without mistakes, which has the levels that are named.
-    """
+def check_levels_named(entries: Iterable[tuple[TextNode, Node]]) -> None:
+    """Refuse levels that no question of a spec without mistakes names, but for the lowest."""
     for key, declaration in entries:
         fields = declaration.entries if isinstance(declaration, MapNode) else ()
         for lists in (node for field, node in fields if field.text == "levels"):
             nested = list(_texts(lists))
             for node in nested:
-                named = (key.text, node.text.strip()) in problems.levels_named
+                named = (key.text, node.text.strip()) in node.problems.levels_named
                 if not named and node.text.strip() != nested[-1].text.strip():
-                    problems.add(
-                        node.place,
+                    node.note(
                         f"no item names the level {quoted(node.text)} of {quoted(key.text)}; ask "
-                        "for it, or leave it out here",
+                        "for it, or leave it out here"
                     )
 
 
@@ -83,12 +77,12 @@ def _texts(node: Node) -> Iterator[TextNode]:
         yield from [item] if isinstance(item, TextNode) else _texts(item)
 
 
-def _level_nodes(node: Node, problems: Problems) -> LevelNodes:
-    LEVEL_LIST.read(node, problems)
+def _level_nodes(node: Node) -> LevelNodes:
+    LEVEL_LIST.read(node)
     levels: dict[str, Node] = {}
 
     def read_level(item: Node) -> None:
-        name = TextForm("the name of a level").read(item, problems)
+        name = TextForm("the name of a level").read(item)
         if name in levels:
             raise item.mistake(
                 f"the level {quoted(name)} is named twice, so that it would lie in itself; name "
@@ -101,7 +95,7 @@ def _level_nodes(node: Node, problems: Problems) -> LevelNodes:
             )
         levels[name] = item
 
-    problems.each(node.items if isinstance(node, ListNode) else (), read_level)
+    node.problems.each(node.items if isinstance(node, ListNode) else (), read_level)
     return levels
 
 
@@ -119,59 +113,48 @@ def _above(lists: Sequence[LevelNodes]) -> dict[str, list[str]]:
 
 
 def hierarchical(
-    source: tuple[str, str, str],
-    lists: Sequence[LevelNodes],
-    problems: Problems,
-    decimal: str,
-    *,
-    column: str,
+    lines: Sequence[FileLine], lists: Sequence[LevelNodes], decimal: str, *, column: str
 ) -> Categorical:
     """Return the kind of column whose values are the lowest level of a file's hierarchies.
 
     Args:
-        source: name, text and delimiter of the file; a comma if that is empty.
+        lines: of the file.
         lists: the levels that count, the lowest last in each.
-        problems: takes every mistake.
         decimal: the decimal mark of the data.
         column: what the column is called.
     """
-    name, content, delimiter = source
-    lines = file_lines(name, content, problems, delimiter=delimiter, key="hierarchy")
+    header, problems = lines[0], lines[0].problems
     if len(lines) < 2:
-        raise UnreadableError(
-            lines[0].place if lines else None,
-            "this file has one line, which names the columns; write a value a line below it",
+        raise header.mistake(
+            "this file has one line, which names the columns; write a value a line below it"
         )
     nodes = {level: node for levels in lists for level, node in levels.items()}
-    places = _places(lines[0], nodes, name, problems)
-    body = _even(lines, problems)
+    places = _places(header, nodes)
+    body = even(lines)
     order = TopologicalSorter(_above(lists)).static_order()
     columns = dict(
-        problems.each(order, lambda level: (level, _Column(level, body, *places[level], problems)))
+        problems.each(order, lambda level: (level, _Column(level, body, *places[level])))
     )
     first: dict[tuple[str, ...], str] = {}
     for level, of_level in columns.items():
         other = first.setdefault(tuple(of_level.codes), level)
         if other != level:
-            problems.add(
-                nodes[level].place,
+            nodes[level].note(
                 f"the columns {quoted(other)} and {quoted(level)} are the same in every line, so "
-                "that they are one level; leave one of them out",
+                "that they are one level; leave one of them out"
             )
     for child, parents in _above(lists).items():
         for parent in dict.fromkeys(parents):
             with problems.collected():
                 _check_nested(columns[child], columns[parent])
     values = columns.pop(_lowest(lists))
-    kind = categorical(values.listed(), problems, decimal, column=column, one_label_each=False)
+    kind = categorical(values.listed(), decimal, column=column, one_label_each=False)
     lowest = HierarchyLevel(values.name, kind.values, kind.labels, tuple(range(len(kind.values))))
     levels = (*(groups.level() for groups in columns.values()), lowest)
     return Categorical(kind.values, kind.labels, kind.also, levels)
 
 
-def _places(
-    header: FileLine, nodes: LevelNodes, file: str, problems: Problems
-) -> dict[str, tuple[int, int | None]]:
+def _places(header: FileLine, nodes: LevelNodes) -> dict[str, tuple[int, int | None]]:
     """Return the columns of each level's codes and labels, None where it has no labels."""
     heads = header.cells
 
@@ -180,62 +163,39 @@ def _places(
         if name not in heads:
             near = nearest(name, heads)
             hint = "" if near is None else f"; did you mean {quoted(near)}?"
-            raise nodes[name].mistake(f"{quoted(name)} is no column of {quoted(file)}{hint}")
+            raise nodes[name].mistake(
+                f"{quoted(name)} is no column of {quoted(header.place.file)}{hint}"
+            )
         for head in (name, label):
             if heads.count(head) > 1:
-                raise UnreadableError(
-                    header.place, f"two columns are called {quoted(head)}; rename one of them"
-                )
+                raise header.mistake(f"two columns are called {quoted(head)}; rename one of them")
         return name, (heads.index(name), heads.index(label) if label in heads else None)
 
-    return dict(problems.each(nodes, read_level))
-
-
-def _even(lines: Sequence[FileLine], problems: Problems) -> list[FileLine]:
-    """Return the lines below the header; all have as many cells as it has."""
-    width = len(lines[0].cells)
-
-    def check(line: FileLine) -> FileLine:
-        if len(line.cells) == width:
-            return line
-        raise UnreadableError(
-            line.place,
-            f"expected {width} fields, as the header has, found {len(line.cells)}; put text with "
-            "delimiters in double quotes",
-        )
-
-    return problems.each(lines[1:], check)
+    return dict(header.problems.each(nodes, read_level))
 
 
 class _Column:
     """The groups of one level, as the lines of the file have them."""
 
     def __init__(
-        self,
-        name: str,
-        lines: Sequence[FileLine],
-        place: int,
-        labels: int | None,
-        problems: Problems,
+        self, name: str, lines: Sequence[FileLine], place: int, labels: int | None
     ) -> None:
         self.name, self.lines = name, lines
-        self._problems = problems
-        self.codes = problems.each(lines, lambda line: self._code(line, line.cells[place]))
+        self.codes = lines[0].problems.each(lines, lambda line: self._code(line, line.cells[place]))
         self.labels = [line.cells[labels] if labels is not None else "" for line in lines]
 
     def _code(self, line: FileLine, code: str) -> str:
         if not code:
-            raise UnreadableError(
-                line.place,
+            raise line.mistake(
                 f"this line has no {quoted(self.name)}; write its code, or one of your own, such "
-                "as none, for all that lie in none",
+                "as none, for all that lie in none"
             )
         return code
 
     def listed(self) -> Iterator[ListedValue]:
         """Yield a value for every line."""
         for line, code, label in zip(self.lines, self.codes, self.labels, strict=True):
-            yield ListedValue(line.place, label or code, ((line.place, code),))
+            yield ListedValue(line, label or code, ((line, code),))
 
     def level(self) -> HierarchyLevel:
         """Return the level, of a group for every code."""
@@ -243,14 +203,13 @@ class _Column:
         group_of, numbers = [], dict[ExactNumber, str]()
         for row, code in enumerate(self.codes):
             if code not in first:
-                with self._problems.collected():
+                with self.lines[row].problems.collected():
                     self._check_number(row, code, numbers)
             first.setdefault(code, row)
             if self.labels[row] != self.labels[first[code]]:
-                self._problems.add(
-                    self.lines[row].place,
+                self.lines[row].note(
                     f"this {self.name} has another label in line {self._line(first[code])}; keep "
-                    "one label",
+                    "one label"
                 )
         place_of = {code: place for place, code in enumerate(first)}
         group_of = [place_of[code] for code in self.codes]
@@ -261,10 +220,9 @@ class _Column:
         """Refuse a code that is another one's number: a spec may write it in either form."""
         exact = number(code)
         if exact is not None and numbers.setdefault(exact, code) != code:
-            raise UnreadableError(
-                self.lines[row].place,
+            raise self.lines[row].mistake(
                 f"this {self.name} is the same number as one further up, written otherwise; write "
-                "one code for one group",
+                "one code for one group"
             )
 
     def _line(self, row: int) -> int:
@@ -283,12 +241,11 @@ def _check_nested(child: _Column, parent: _Column) -> None:
         return
     code, row = next(iter(crossing.items()))
     others = f", and {len(crossing) - 1:,} more like it" if len(crossing) > 1 else ""
-    raise UnreadableError(
-        child.lines[row].place,
+    raise child.lines[row].mistake(
         f"this {child.name} lies in another {parent.name} in line "
         f"{child.lines[first[code]].place.line}{others}; correct the line, give every {child.name} "
         "a code of its own, such as 48001 for 001 of 48, or list levels that do not nest apart, "
-        "as in `levels: [[state, tract], [metro, tract]]`",
+        "as in `levels: [[state, tract], [metro, tract]]`"
     )
 
 
@@ -301,10 +258,7 @@ def level_of(name: str, attribute: Attribute) -> HierarchyLevel | None:
 
 
 def read_level(
-    node: Node,
-    within: Sequence[tuple[TextNode, Node]] | None,
-    attribute: Attribute,
-    problems: Problems,
+    node: Node, within: Sequence[tuple[TextNode, Node]] | None, attribute: Attribute
 ) -> GroupSet | IdentitySet:
     """Return the set that asks for every group of a level.
 
@@ -313,22 +267,21 @@ def read_level(
         within: levels, each with one or several of its groups: only what lies in one of them, of
             every level, is asked for. None: everything.
         attribute: whose hierarchy it is.
-        problems: takes every mistake.
     """
-    name = TextForm("the name of a level").read(node, problems)
-    level = _known_level(node, name, attribute, problems)
+    name = TextForm("the name of a level").read(node)
+    level = _known_level(node, name, attribute)
     if within is None and level is attribute.levels[-1]:
         return IdentitySet.of(attribute)
     groups: Sequence[int] = range(len(level.codes))
     for key, value in within or ():
-        with problems.collected():
-            groups = _lying_in(groups, level, key, value, attribute, problems)
+        with key.problems.collected():
+            groups = _lying_in(groups, level, key, value, attribute)
     if not groups:
         raise node.mistake(
             f"no {level.name} of {quoted(attribute.name)} lies in all that `within` names; name "
             "fewer levels there"
         )
-    return _group_set(groups, level, attribute, node, problems)
+    return _group_set(groups, level, attribute, node)
 
 
 def is_by_level(node: Node, attribute: Attribute) -> bool:
@@ -338,7 +291,7 @@ def is_by_level(node: Node, attribute: Attribute) -> bool:
     )
 
 
-def read_group(node: Node, attribute: Attribute, problems: Problems) -> GroupSet:
+def read_group(node: Node, attribute: Attribute) -> GroupSet:
     """Return the set that asks for one group, {state: 48}."""
     if not isinstance(node, MapNode) or len(node.entries) != 1:
         raise node.mistake(
@@ -346,9 +299,9 @@ def read_group(node: Node, attribute: Attribute, problems: Problems) -> GroupSet
             f"code}}, found {described(node)}; name others as further values"
         )
     key, value = node.entries[0]
-    level = _known_level(key, key.text, attribute, problems)
-    group = _named_group(value, level, attribute, problems)
-    return _group_set([group], level, attribute, node, problems)
+    level = _known_level(key, key.text, attribute)
+    group = _named_group(value, level, attribute)
+    return _group_set([group], level, attribute, node)
 
 
 def naming_levels(word: str, levels: Iterable[HierarchyLevel]) -> str:
@@ -359,24 +312,20 @@ def naming_levels(word: str, levels: Iterable[HierarchyLevel]) -> str:
     return ""
 
 
-def _known_level(node: Node, name: str, attribute: Attribute, problems: Problems) -> HierarchyLevel:
+def _known_level(node: Node, name: str, attribute: Attribute) -> HierarchyLevel:
     level = level_of(name, attribute)
     if level is None:
         names = [known.name for known in attribute.levels]
         hint = suggestion(name, names) or "; declare its `hierarchy` and `levels` in the domain"
         raise node.mistake(f"{quoted(name)} is no level of {quoted(attribute.name)}{hint}")
-    problems.levels_named.add((attribute.name, level.name))
+    node.problems.levels_named.add((attribute.name, level.name))
     return level
 
 
 def _group_set(
-    groups: Sequence[int],
-    level: HierarchyLevel,
-    attribute: Attribute,
-    node: Node,
-    problems: Problems,
+    groups: Sequence[int], level: HierarchyLevel, attribute: Attribute, node: Node
 ) -> GroupSet:
-    problems.count_codes(len(groups), level.name, node.place, remedy=_FEWER)
+    node.problems.count_codes(len(groups), level.name, node.place, remedy=_FEWER)
     return GroupSet(
         attribute.size,
         tuple((level.labels[group], level.members[group]) for group in groups),
@@ -385,15 +334,10 @@ def _group_set(
 
 
 def _lying_in(
-    groups: Sequence[int],
-    level: HierarchyLevel,
-    key: TextNode,
-    value: Node,
-    attribute: Attribute,
-    problems: Problems,
+    groups: Sequence[int], level: HierarchyLevel, key: TextNode, value: Node, attribute: Attribute
 ) -> list[int]:
     """Return those of a level's groups that lie in one of the groups named of another level."""
-    outer = _known_level(key, key.text, attribute, problems)
+    outer = _known_level(key, key.text, attribute)
     outer_of: dict[int, int] = {}
     for group, other in zip(level.group_of, outer.group_of, strict=True):
         if outer_of.setdefault(group, other) != other:
@@ -403,16 +347,14 @@ def _lying_in(
             )
     nodes: Sequence[Node] = (value,)
     if isinstance(value, ListNode):
-        nodes = ListOf(f"groups of {outer.name}", ref("value")).read(value, problems)
-    named = problems.each(nodes, lambda item: _named_group(item, outer, attribute, problems))
+        nodes = ListOf(f"groups of {outer.name}", ref("value")).read(value)
+    named = value.problems.each(nodes, lambda item: _named_group(item, outer, attribute))
     return [group for group in groups if outer_of[group] in named]
 
 
-def _named_group(
-    node: Node, level: HierarchyLevel, attribute: Attribute, problems: Problems
-) -> int:
+def _named_group(node: Node, level: HierarchyLevel, attribute: Attribute) -> int:
     """Return the one group of a level that a node names."""
-    word = TextForm(f"the code or label of a {level.name}").read(node, problems)
+    word = TextForm(f"the code or label of a {level.name}").read(node)
     groups = _find(word, level)
     if not groups:
         raise node.mistake(

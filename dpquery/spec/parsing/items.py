@@ -32,6 +32,8 @@ from dpquery.spec.parsing.predicate_sets import (
     Sets,
     declared_codes,
     limit_tables,
+    read_choosing,
+    read_condition,
     read_ranges,
     table,
 )
@@ -39,7 +41,7 @@ from dpquery.spec.parsing.sections import publication_rules, read_known
 from dpquery.spec.parsing.thresholds import read_threshold
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.predicates import GroupSet, IdentitySet, PredicateSet
-from dpquery.spec.problems import Problems, UnreadableError, quoted
+from dpquery.spec.problems import UnreadableError, quoted
 from dpquery.spec.spec import Item, Privacy, PublicationRules, SummedValues, Table
 
 _OTHER = "other"
@@ -53,7 +55,7 @@ def read_sum(given: SumFields, scope: Scope, where: Sets) -> Table:
     """
     axes = scope.varied(given.by, fixed=where)
     index, attribute = scope.attribute(given.of)
-    values = _values(given, attribute, scope.problems)
+    values = _values(given, attribute)
     if not any(values):
         raise given.node("value" if "value" in given else "of").mistake(
             f"every value of {quoted(attribute.name)} is 0, and so is any sum of them; give one "
@@ -68,7 +70,7 @@ def read_sum(given: SumFields, scope: Scope, where: Sets) -> Table:
     return table(given.node(), axes, where, summed=SummedValues(index, values))
 
 
-def _values(given: SumFields, attribute: Attribute, problems: Problems) -> tuple[int, ...]:
+def _values(given: SumFields, attribute: Attribute) -> tuple[int, ...]:
     name, column = quoted(attribute.name), attribute.columns[0]
     if attribute.merged:
         raise given.of.mistake(
@@ -82,9 +84,9 @@ def _values(given: SumFields, attribute: Attribute, problems: Problems) -> tuple
     if node is None:
         _check_range(given.of, column, name)
     elif isinstance(node, ListNode):
-        numbers |= enumerate(_listed(node, column, name, problems))
+        numbers |= enumerate(_listed(node, column, name))
     else:
-        numbers |= _named(node, attribute, problems)
+        numbers |= _named(node, attribute)
     missing = [code for code in range(column.length) if code not in numbers]
     if missing:
         raise given.node("value").mistake(
@@ -109,10 +111,10 @@ def _check_range(node: Node, column: Column, name: str) -> None:
         )
 
 
-def _listed(node: ListNode, column: Column, name: str, problems: Problems) -> tuple[int, ...]:
+def _listed(node: ListNode, column: Column, name: str) -> tuple[int, ...]:
     for item in node.items:
         _check_whole(item)
-    listed = SUMMED_LIST.read(node, problems)
+    listed = SUMMED_LIST.read(node)
     if len(node.items) != column.length:
         raise node.mistake(
             f"{len(node.items)} numbers are listed; expected {column.length}, one for each value "
@@ -123,16 +125,16 @@ def _listed(node: ListNode, column: Column, name: str, problems: Problems) -> tu
     return listed
 
 
-def _named(node: Node, attribute: Attribute, problems: Problems) -> dict[int, int]:
+def _named(node: Node, attribute: Attribute) -> dict[int, int]:
     """Return the number of every code that a mapping names."""
     entries = node.entries if isinstance(node, MapNode) else ()
     for _, item in entries:
         _check_whole(item)
     named: dict[int, int] = {}
     understood = 0
-    for key, number in SUMMED_BY_NAME.read(node, problems):
-        with problems.collected():
-            first, last = _codes(key, attribute, problems)
+    for key, number in SUMMED_BY_NAME.read(node):
+        with key.problems.collected():
+            first, last = _codes(key, attribute)
             if any(code in named for code in range(first, last + 1)):
                 raise key.mistake(f"{quoted(key.text)} has a number already; give one")
             named |= dict.fromkeys(range(first, last + 1), number)
@@ -142,11 +144,11 @@ def _named(node: Node, attribute: Attribute, problems: Problems) -> dict[int, in
     return named
 
 
-def _codes(key: TextNode, attribute: Attribute, problems: Problems) -> tuple[int, int]:
+def _codes(key: TextNode, attribute: Attribute) -> tuple[int, int]:
     column = attribute.columns[0]
     declared = isinstance(column.kind, Categorical) and _OTHER in column.kind.codes
     if key.text.strip() != _OTHER or declared:
-        return declared_codes(key, attribute, problems)
+        return declared_codes(key, attribute)
     if column.drops:
         raise key.mistake(
             f"{quoted(attribute.name)} drops what is not declared, so that it adds nothing; leave "
@@ -168,10 +170,7 @@ _COLUMNS = (PERSON_ROWS, f"{PERSON_ROWS}_from", f"{PERSON_ROWS}_to")
 
 
 def read_person_rows(
-    workload: Iterable[Node],
-    domain: Iterable[tuple[TextNode, Node]],
-    privacy: Privacy | None,
-    problems: Problems,
+    workload: Iterable[Node], domain: Iterable[tuple[TextNode, Node]], privacy: Privacy | None
 ) -> Attribute | None:
     """Return the attribute that the items of a workload need; None where none asks for it.
 
@@ -179,35 +178,30 @@ def read_person_rows(
         workload: the items; mistakes in them are noted where they are read.
         domain: names of the declared attributes, with their declarations.
         privacy: the protected unit; None where it could not be read.
-        problems: takes what forbids such an item: rows as units, weights, or a name that is taken.
     """
     items = [node for item in workload for node in _items_of(item)]
     for node in items:
         if privacy is not None and privacy.person is None:
-            problems.add(
-                node.place,
+            node.note(
                 "the unit is row, so that it is not known which rows are one person's; set "
-                "`privacy: {unit: {person: column, max_rows: n}}`, or leave this item out",
+                "`privacy: {unit: {person: column, max_rows: n}}`, or leave this item out"
             )
         elif privacy is not None and privacy.weight is not None:
-            problems.add(
-                node.place,
+            node.note(
                 "with a weight this would add up weights, and max_rows is chosen by numbers of "
-                "persons; ask in a spec without `weight`, or leave this item out",
+                "persons; ask in a spec without `weight`, or leave this item out"
             )
     for key, _ in domain:
         if items and key.text in _COLUMNS:
-            problems.add(
-                key.place,
+            key.note(
                 f"{quoted(key.text)} is the name of a column that the release adds for "
                 f"{PERSON_ROWS}; name the attribute otherwise and give its header as "
-                f"{{column: {key.text}}}",
+                f"{{column: {key.text}}}"
             )
-    noted_later = Problems("")
     numbers = []
     for node in items:
-        with noted_later.collected():
-            numbers.append(PersonRowsFields.read(node, noted_later).up_to)
+        with node.problems.collected():
+            numbers.append(PersonRowsFields.read(node).up_to)
     return person_rows(max(numbers)) if numbers else None
 
 
@@ -258,7 +252,7 @@ def read_workload(
     tables = words = 0
     with_shares: Node | None = None
     for node in nodes:
-        with scope.problems.collected():
+        with node.problems.collected():
             item = _item(node, scope, taken, read_file)
             item = replace(item, publish=item.publish or publish)
             tables += len(item.tables)
@@ -272,7 +266,7 @@ def read_workload(
             read.append(item)
             with_shares = with_shares or (node if item.share is not None else None)
     if with_shares is not None:
-        with scope.problems.collected():
+        with with_shares.problems.collected():
             _check_shares(read, with_shares)
     return tuple(read)
 
@@ -305,19 +299,19 @@ def _check_shares(items: Iterable[Item], first: Node) -> None:
 def _item(
     node: Node, scope: Scope, taken: dict[str, int], read_file: Callable[[str], str] | None
 ) -> Item:
-    given = ItemFields.read(node, scope.problems)
-    with scope.problems.collected():
+    given = ItemFields.read(node)
+    with node.problems.collected():
         place = given.node("name").place
         if given.name in taken:
             first = taken[given.name]
             message = f"the item {quoted(given.name)} is there twice, first in line {first}"
             raise UnreadableError(place, f"{message}; rename one")
         taken[given.name] = place.line
-    tables = scope.problems.attempt(lambda: _tables(given, scope, {})) or ()
-    rules = scope.problems.attempt(lambda: publication_rules(given.publish, scope.declared))
+    tables = node.problems.attempt(lambda: _tables(given, scope, {})) or ()
+    rules = node.problems.attempt(lambda: publication_rules(given.publish, scope.declared))
     known = None
     if tables:
-        known = scope.problems.attempt(lambda: read_known(given.known, tables, scope, read_file))
+        known = node.problems.attempt(lambda: read_known(given.known, tables, scope, read_file))
     words = (given.weight, given.description, str(node.place))
     if read_file is None and given.share is not None:
         raise given.node("share").mistake(
@@ -332,7 +326,7 @@ def _item(
 
 def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
     """Return the tables of an item, or of a part of a union, under the conditions around it."""
-    where = outer | scope.sets(given.where, fixed=outer, read=scope.read_condition)
+    where = outer | scope.sets(given.where, fixed=outer, read=read_condition)
     match given.chosen:
         case "product":
             return [_product(given, scope, where)]
@@ -343,7 +337,7 @@ def _tables(given: PartFields, scope: Scope, outer: Sets) -> list[Table]:
         case "union":
             return _union(given.union, scope, where)
         case "any_of":
-            axes = scope.sets(given.any_of, fixed=where, read=scope.read_choosing)
+            axes = scope.sets(given.any_of, fixed=where, read=read_choosing)
             return [table(given.node("any_of"), axes, where, at_least=1)]
         case "sum":
             return [read_sum(given.sum_, scope, where)]
@@ -358,18 +352,15 @@ def _product(given: PartFields, scope: Scope, where: Sets) -> Table:
 
 
 def _ranges(given: PartFields, scope: Scope, where: Sets) -> Table:
-    def read(set_node: Node, attribute: Attribute) -> PredicateSet:
-        return read_ranges(set_node, attribute, problems=scope.problems)
-
-    axes = scope.sets(given.ranges, fixed=where, read=read)
+    axes = scope.sets(given.ranges, fixed=where, read=read_ranges)
     return table(given.node("ranges"), axes, where)
 
 
 def _union(parts: Iterable[Node], scope: Scope, where: Sets) -> list[Table]:
     tables: list[Table] = []
     for part in parts:
-        with scope.problems.collected():
-            more = _tables(PartFields.read(part, scope.problems), scope, where)
+        with part.problems.collected():
+            more = _tables(PartFields.read(part), scope, where)
             limit_tables(len(tables) + len(more), part)
             if tables and more and more[0].summed != tables[0].summed:
                 raise part.mistake(
@@ -398,7 +389,7 @@ def _replaced(given: MarginalFields, scope: Scope, over: Mapping[int, Attribute]
             raise set_node.mistake(
                 f"{quoted(attribute.name)} is in none of these marginals; leave it out here"
             )
-        return scope.read_choosing(set_node, attribute)
+        return read_choosing(set_node, attribute)
 
     return scope.sets(given.predicates or (), fixed=(), read=read)
 
@@ -412,8 +403,8 @@ def _subsets(
     if kind == "sets":
         subsets = []
         for listed in given.sets:
-            with scope.problems.collected():
-                names = NAME_LIST.read(listed, scope.problems)
+            with listed.problems.collected():
+                names = NAME_LIST.read(listed)
                 subsets.append(tuple(scope.attributes(names, fixed=where)))
         return subsets
     if kind == "max_cells":

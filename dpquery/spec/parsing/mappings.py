@@ -130,7 +130,7 @@ class Fields:
         self._chosen: str | None = None
 
     @classmethod
-    def read(cls, node: Node, problems: Problems, *, what: str = "") -> Self:
+    def read(cls, node: Node, *, what: str = "") -> Self:
         """Return what a mapping says; `what` names it in messages where the class cannot."""
         fields = cls.fields
         if not isinstance(node, MapNode):
@@ -146,13 +146,13 @@ class Fields:
                 f"found {kind_of_node(node)}{example}"
             )
         given = cls(node)
-        given._sort_keys(what or cls.what, problems)
-        with problems.collected():
-            given._choose(what or cls.choice, problems)
+        given._sort_keys(what or cls.what)
+        with node.problems.collected():
+            given._choose(what or cls.choice)
         for name, field in fields.items():
             if name in given and field.apart not in given:
-                with problems.collected():
-                    given._read[name] = field.form.read(given._nodes[name], problems)
+                with node.problems.collected():
+                    given._read[name] = field.form.read(given._nodes[name])
         return given
 
     def __contains__(self, name: str) -> bool:
@@ -163,6 +163,11 @@ class Fields:
         if name and name not in self._nodes:
             raise UnreadableError(None)
         return self._nodes[name] if name else self._node
+
+    @property
+    def problems(self) -> Problems:
+        """What takes the mistakes in it."""
+        return self._node.problems
 
     @property
     def given(self) -> bool:
@@ -176,7 +181,7 @@ class Fields:
             raise UnreadableError(None)
         return self._chosen
 
-    def _sort_keys(self, what: str, problems: Problems) -> None:
+    def _sort_keys(self, what: str) -> None:
         """Note unknown keys and those that are missing; an unknown one may be meant for such."""
         known, last = self.fields, ""
         meant: set[str | None] = set()
@@ -187,12 +192,12 @@ class Fields:
                 self._nodes[key.text], last = value, key.text
             elif empty and name in known and number:
                 meant.add(name)
-                problems.add(key.place, f"write `{name}: {number}`, with a colon and a blank")
+                key.note(f"write `{name}: {number}`, with a colon and a blank")
             elif empty and key.text.isdigit() and last in self._nodes:
                 del self._nodes[last]  # what stands there is but the beginning of its number
                 meant.add(last)
                 message = f"a comma ends the number of {quoted(last)}: write it without commas"
-                problems.add(key.place, message)
+                key.note(message)
             else:
                 near, hint = meant_by(key.text, known), suggestion(key.text, known)
                 meant.add(near)
@@ -210,13 +215,13 @@ class Fields:
                     hint += f"; {quoted(key.text)} is a key of {home}"
                 if near is None and empty:
                     hint += AFTER_A_COMMA
-                problems.add(key.place, f"{what} has no key {quoted(key.text)}{hint}")
+                key.note(f"{what} has no key {quoted(key.text)}{hint}")
         for name, field in known.items():
             if field.required and name not in self and name not in meant:
                 message = f"{what} needs the key {quoted(name)}; add it{field.such_as}"
-                problems.add(self._node.place, message)
+                self._node.note(message)
 
-    def _choose(self, what: str, problems: Problems) -> None:
+    def _choose(self, what: str) -> None:
         """Find the one key of `kinds`; note what is missing beside it, and what does not fit."""
         kinds = self.kinds
         chosen = [name for name in kinds if name in self]
@@ -229,14 +234,14 @@ class Fields:
         self._chosen = chosen[0] if chosen else None
         for name, field in self.fields.items():
             if name in self and field.apart in self:
-                problems.add(self._nodes[name].place, field.conflict.format(name=name))
+                self._nodes[name].note(field.conflict.format(name=name))
             for key in field.together if name not in self else ():
                 if key in self:
                     # what may not stand beside the missing key may not beside this one either
                     barred = [f for f in self.fields.values() if f.apart == name and f.name in self]
                     needs = f"{quoted(key)} needs the key {quoted(name)}; add it{field.such_as}"
                     message = barred[0].conflict.format(name=key) if barred else needs
-                    problems.add(self._node.place, message)
+                    self._node.note(message)
 
     @classmethod
     def schema(cls) -> Schema:

@@ -50,7 +50,7 @@ from dpquery.spec.predicates import (
     TotalSet,
     WidthSet,
 )
-from dpquery.spec.problems import Problems, UnreadableError, listed, quoted, suggestion
+from dpquery.spec.problems import UnreadableError, listed, quoted, suggestion
 from dpquery.spec.spec import SummedValues, Table
 
 _WORDS_OF_BOOLEAN = {"no": 0, "false": 0, "yes": 1, "true": 1}
@@ -61,41 +61,50 @@ _RANGES = "write a range as {between: [first, last]}, or several under `ranges`"
 _Entry = tuple[str, tuple[int, ...]]
 
 
-def read_set(node: Node, attribute: Attribute, *, problems: Problems) -> PredicateSet:
+def read_set(node: Node, attribute: Attribute) -> PredicateSet:
     """Return the predicate set that a node asks of an attribute; a list stacks several."""
     if not isinstance(node, ListNode):
-        return _one_set(node, attribute, problems)
-    listed_sets = ListOf("predicate sets to stack", ref("one_set")).read(node, problems)
+        return _one_set(node, attribute)
+    listed_sets = ListOf("predicate sets to stack", ref("one_set")).read(node)
     parts: list[PredicateSet] = []
-    for part in problems.each(
-        listed_sets, lambda set_node: _one_set(set_node, attribute, problems)
-    ):
+    for part in node.problems.each(listed_sets, lambda set_node: _one_set(set_node, attribute)):
         parts += part.parts if isinstance(part, StackedSet) else (part,)
     return parts[0] if len(parts) == 1 else StackedSet(attribute.size, tuple(parts))
 
 
-def read_condition(node: Node, attribute: Attribute, *, problems: Problems) -> PredicateSet:
+def read_choosing(node: Node, attribute: Attribute) -> PredicateSet:
+    """Return a predicate set other than the total alone."""
+    predicates = read_set(node, attribute)
+    if isinstance(predicates, TotalSet):
+        raise node.mistake(
+            f"every record has the total of {quoted(attribute.name)}, so it asks nothing "
+            "here; leave the attribute out"
+        )
+    return predicates
+
+
+def read_condition(node: Node, attribute: Attribute) -> PredicateSet:
     """Return a set of one query: a bare value, {is: v}, {in: [v, ...]} or {between: [a, b]}."""
     what = f"a condition on {quoted(attribute.name)}"
     if is_by_level(node, attribute):
-        return read_group(node, attribute, problems)
+        return read_group(node, attribute)
     if isinstance(node, TextNode):
-        return GroupSet(attribute.size, (_entry(node, attribute, problems),))
+        return GroupSet(attribute.size, (_entry(node, attribute),))
     if isinstance(node, ListNode):
         raise node.mistake(f"expected {what}, found {described(node)}; write {{in: [...]}}")
-    return _condition(ConditionFields.read(node, problems, what=what), attribute, problems)
+    return _condition(ConditionFields.read(node, what=what), attribute)
 
 
-def read_ranges(node: Node, attribute: Attribute, *, problems: Problems) -> PredicateSet:
+def read_ranges(node: Node, attribute: Attribute) -> PredicateSet:
     """Return a set of ranges: all, prefix, {width: n} or a list of ranges [first, last]."""
     what = f"ranges of {quoted(attribute.name)}"
     _demand_order(node, attribute, "a range")
     if isinstance(node, ListNode):
-        return _ranges(SPANS.read(node, problems), attribute, problems)
+        return _ranges(SPANS.read(node), attribute)
     if isinstance(node, MapNode):
-        given = RangeFields.read(node, problems, what=what)
+        given = RangeFields.read(node, what=what)
         return _widths(given.width, given.node("width"), attribute)
-    if Word(what, tuple(RANGE_WORDS)).read(node, problems) == "all":
+    if Word(what, tuple(RANGE_WORDS)).read(node) == "all":
         return AllRangesSet(attribute.size, attribute.length)
     return PrefixSet(attribute.size, attribute.length)
 
@@ -103,33 +112,33 @@ def read_ranges(node: Node, attribute: Attribute, *, problems: Problems) -> Pred
 _BY_VALUE = ("{is: value}", "{groups: {label: [values]}}")
 
 
-def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateSet:
+def _one_set(node: Node, attribute: Attribute) -> PredicateSet:
     what = f"a predicate set of {quoted(attribute.name)}"
     if isinstance(node, MapNode):
         if is_by_level(node, attribute):
-            return read_group(node, attribute, problems)
-        given = SetFields.read(node, problems, what=what)
+            return read_group(node, attribute)
+        given = SetFields.read(node, what=what)
         if "within" in given and given.chosen != "level":
             message = "`within` goes with `level`; to name a group itself, write {level: code}"
             raise given.node("within").mistake(message)
         match given.chosen:
             case "groups":
-                return _groups(given.groups, attribute, problems)
+                return _groups(given.groups, attribute)
             case "level":
-                return read_level(given.node("level"), given.within, attribute, problems)
+                return read_level(given.node("level"), given.within, attribute)
             case "width":
                 _demand_order(node, attribute, "width")
                 return _widths(given.width, given.node("width"), attribute)
             case "ranges":
                 _demand_order(node, attribute, "ranges")
-                return _ranges(given.ranges, attribute, problems)
+                return _ranges(given.ranges, attribute)
             case _:
-                return _condition(given, attribute, problems)
+                return _condition(given, attribute)
     if isinstance(node, TextNode) and node.empty:
         raise node.mistake(f"{what} is missing; write one, as in `{attribute.name}: identity`")
-    word = TextForm(f"{what}: {listed((*SET_WORDS, *SetFields.kinds))}").read(node, problems)
+    word = TextForm(f"{what}: {listed((*SET_WORDS, *SetFields.kinds))}").read(node)
     if level_of(word, attribute) is not None:
-        return read_level(node, None, attribute, problems)
+        return read_level(node, None, attribute)
     if word in ("prefix", "all-ranges"):
         _demand_order(node, attribute, word)
     size, length = attribute.size, attribute.length
@@ -149,16 +158,16 @@ def _one_set(node: Node, attribute: Attribute, problems: Problems) -> PredicateS
             turned = "+".join(word.split("+")[::-1])
             near = turned if turned in SET_WORDS else word
             hint = suggestion(near, (*SET_WORDS, *levels, *_BY_VALUE))
-            if _is_value(node, attribute, problems):
+            if _is_value(node, attribute):
                 hint = f", but one of its values; write {{is: {word}}}"
             raise node.mistake(f"{quoted(word)} is not {what}{hint}")
 
 
-def _is_value(node: Node, attribute: Attribute, problems: Problems) -> bool:
+def _is_value(node: Node, attribute: Attribute) -> bool:
     if attribute.merged:
         return False
     try:
-        _codes(node, _only_column(attribute), problems)
+        _codes(node, _only_column(attribute))
     except UnreadableError:
         return False
     return True
@@ -181,31 +190,27 @@ def _widths(width: int, node: Node, attribute: Attribute) -> WidthSet:
     return WidthSet(attribute.size, attribute.length, width)
 
 
-def _ranges(spans: Sequence[Node], attribute: Attribute, problems: Problems) -> IntervalSet:
+def _ranges(spans: Sequence[Node], attribute: Attribute) -> IntervalSet:
     column = _only_column(attribute)
-    bounds = problems.each(spans, lambda span: _pair(span, column, problems))
+    bounds = spans[0].problems.each(spans, lambda span: _pair(span, column))
     return IntervalSet(attribute.size, tuple(bounds))
 
 
-def _groups(
-    given: Sequence[tuple[TextNode, Node]], attribute: Attribute, problems: Problems
-) -> GroupSet:
+def _groups(given: Sequence[tuple[TextNode, Node]], attribute: Attribute) -> GroupSet:
     def read_group(entry: tuple[TextNode, Node]) -> _Entry:
         key, values = entry
         if not key.text.strip():
             raise key.mistake("a group needs a label; write one")
-        return key.text, _union(_entries(values, attribute, problems))
+        return key.text, _union(_entries(values, attribute))
 
-    return GroupSet(attribute.size, tuple(problems.each(given, read_group)))
+    return GroupSet(attribute.size, tuple(given[0][0].problems.each(given, read_group)))
 
 
-def _condition(
-    given: ConditionFields, attribute: Attribute, problems: Problems
-) -> GroupSet | IntervalSet:
+def _condition(given: ConditionFields, attribute: Attribute) -> GroupSet | IntervalSet:
     match given.chosen:
         case "between":
             _demand_order(given.node("between"), attribute, "between")
-            bounds = _pair(given.between, _only_column(attribute), problems)
+            bounds = _pair(given.between, _only_column(attribute))
             return IntervalSet(attribute.size, (bounds,))
         case "is":
             if isinstance(given.is_, ListNode):
@@ -213,18 +218,18 @@ def _condition(
                     "`is` takes one value; write {in: [...]} or {between: [...]}"
                 )
             if is_by_level(given.is_, attribute):
-                return read_group(given.is_, attribute, problems)
-            return GroupSet(attribute.size, (_entry(given.is_, attribute, problems),))
+                return read_group(given.is_, attribute)
+            return GroupSet(attribute.size, (_entry(given.is_, attribute),))
         case _:
-            entries = _entries(given.in_, attribute, problems)
+            entries = _entries(given.in_, attribute)
             label = ", ".join(name for name, _ in entries)
             return GroupSet(attribute.size, ((label, _union(entries)),))
 
 
-def _entries(node: Node, attribute: Attribute, problems: Problems) -> list[_Entry]:
+def _entries(node: Node, attribute: Attribute) -> list[_Entry]:
     """Return the entries of a list; whatever can be said about each of them is reported."""
-    nodes = ListOf(f"values of {quoted(attribute.name)}", ref("entry")).read(node, problems)
-    return problems.each(nodes, lambda item: _entry(item, attribute, problems))
+    nodes = ListOf(f"values of {quoted(attribute.name)}", ref("entry")).read(node)
+    return node.problems.each(nodes, lambda item: _entry(item, attribute))
 
 
 def _union(entries: Sequence[_Entry]) -> tuple[int, ...]:
@@ -233,18 +238,18 @@ def _union(entries: Sequence[_Entry]) -> tuple[int, ...]:
     return tuple(sorted({code for _, codes in entries for code in codes}))
 
 
-def _entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
+def _entry(node: Node, attribute: Attribute) -> _Entry:
     """Return a value, a range of values, or a condition on the columns of a merged attribute."""
     if is_by_level(node, attribute):
-        return read_group(node, attribute, problems).groups[0]
+        return read_group(node, attribute).groups[0]
     if not attribute.merged:
-        return _column_entry(node, _only_column(attribute), problems)
-    return _merged_entry(node, attribute, problems)
+        return _column_entry(node, _only_column(attribute))
+    return _merged_entry(node, attribute)
 
 
-def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entry:
+def _merged_entry(node: Node, attribute: Attribute) -> _Entry:
     what = f"conditions on the columns of {quoted(attribute.name)} such as {{column: value}}"
-    entries = ByName(what, ref("entry")).read(node, problems)
+    entries = ByName(what, ref("entry")).read(node)
     joint = " and "
     if len(entries) == 1 and entries[0][0].text == "any" and isinstance(entries[0][1], MapNode):
         entries, joint = entries[0][1].entries, " or "
@@ -259,16 +264,16 @@ def _merged_entry(node: Node, attribute: Attribute, problems: Problems) -> _Entr
                 f"{quoted(attribute.name)} has no column {quoted(key.text)}"
                 f"{suggestion(key.text, columns)}"
             )
-        return key.text, _column_entry(value, columns[key.text], problems)
+        return key.text, _column_entry(value, columns[key.text])
 
-    demanded = dict(problems.each(entries, read_column))
+    demanded = dict(node.problems.each(entries, read_column))
     label = joint.join(f"{name}={value_label}" for name, (value_label, _) in demanded.items())
     parts = [demanded] if joint == " and " else [{name: entry} for name, entry in demanded.items()]
     count = sum(
         math.prod(len(asked[c.name][1]) if c.name in asked else c.size for c in attribute.columns)
         for asked in parts
     )
-    problems.count_codes(count, label, node.place, remedy="ask for fewer groups, or identity")
+    node.problems.count_codes(count, label, node.place, remedy="ask for fewer groups, or identity")
     if joint == " and ":
         return label, _combined(attribute.columns, demanded)
     return label, tuple(
@@ -290,23 +295,23 @@ def _combined(columns: Sequence[Column], demanded: Mapping[str, _Entry]) -> tupl
     return tuple(codes)
 
 
-def _column_entry(node: Node, column: Column, problems: Problems) -> _Entry:
+def _column_entry(node: Node, column: Column) -> _Entry:
     if isinstance(node, ListNode):
-        first, last = _pair(node, column, problems)
+        first, last = _pair(node, column)
         label = column.range_label(first, last)
-        problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
+        node.problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
         return label, tuple(range(first, last + 1))
-    first, last = _codes(node, column, problems)
+    first, last = _codes(node, column)
     label = column.label(first) if first == last else described(node).strip("'")
-    problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
+    node.problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
     return label, tuple(range(first, last + 1))
 
 
-def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
+def _pair(node: Node, column: Column) -> tuple[int, int]:
     form = PairOf(f"a range of {quoted(column.name)}, [first, last]", ref("value"), ref("value"))
-    low, high = form.read(node, problems)
-    first, last = problems.each(
-        ((low, False), (high, True)), lambda end: _end(end[0], column, problems, upper=end[1])
+    low, high = form.read(node)
+    first, last = node.problems.each(
+        ((low, False), (high, True)), lambda end: _end(end[0], column, upper=end[1])
     )
     if last < first:
         raise node.mistake(
@@ -316,20 +321,20 @@ def _pair(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
     return first, last
 
 
-def _end(node: Node, column: Column, problems: Problems, *, upper: bool) -> int:
+def _end(node: Node, column: Column, *, upper: bool) -> int:
     match column.kind:
         case Bins(edges=edges):
-            return _edge(node, column, edges, problems) - upper  # it ends below its upper edge
+            return _edge(node, column, edges) - upper  # it ends below its upper edge
         case Dates() if not _is_other(node, column):
-            return _date_code(node, column.name, column.kind, problems, upper=upper)
-    code, _ = _codes(node, column, problems)
+            return _date_code(node, column.name, column.kind, upper=upper)
+    code, _ = _codes(node, column)
     if code == column.length:
         raise node.mistake("`other` lies in no range; add it as a value")
     return code
 
 
-def _edge(node: Node, column: Column, edges: Sequence[float], problems: Problems) -> int:
-    edge = Real(f"an edge of {quoted(column.name)}").read(node, problems)
+def _edge(node: Node, column: Column, edges: Sequence[float]) -> int:
+    edge = Real(f"an edge of {quoted(column.name)}").read(node)
     if edge not in edges:
         label = column.range_label(0, column.length - 1)
         near = min(edges, key=lambda candidate: abs(candidate - edge))
@@ -340,9 +345,9 @@ def _edge(node: Node, column: Column, edges: Sequence[float], problems: Problems
     return edges.index(edge)
 
 
-def _date_code(node: Node, name: str, dates: Dates, problems: Problems, *, upper: bool) -> int:
+def _date_code(node: Node, name: str, dates: Dates, *, upper: bool) -> int:
     """Return the code whose period begins, or ends, as the period does that a node names."""
-    period = Period(f"a value of {quoted(name)}").read(node, problems)
+    period = Period(f"a value of {quoted(name)}").read(node)
     first, last = max(period.first, dates.first), min(period.last, dates.last)
     if last < first:
         raise node.mistake(
@@ -359,12 +364,12 @@ def _date_code(node: Node, name: str, dates: Dates, problems: Problems, *, upper
     return code
 
 
-def declared_codes(node: TextNode, attribute: Attribute, problems: Problems) -> tuple[int, int]:
+def declared_codes(node: TextNode, attribute: Attribute) -> tuple[int, int]:
     """Return the first and the last code of one declared value; bins are named by lower edge."""
     column = _only_column(attribute)
     if not isinstance(column.kind, Bins):
-        return _codes(node, column, problems)
-    code = _edge(node, column, column.kind.edges[:-1], problems)
+        return _codes(node, column)
+    code = _edge(node, column, column.kind.edges[:-1])
     return code, code
 
 
@@ -383,22 +388,22 @@ def _is_other(node: Node, column: Column) -> bool:
     return True
 
 
-def _codes(node: Node, column: Column, problems: Problems) -> tuple[int, int]:
+def _codes(node: Node, column: Column) -> tuple[int, int]:
     """Return the first and the last code of one value of a column; a month has many days."""
     if _is_other(node, column):
         return column.length, column.length
     if isinstance(column.kind, Dates):
         ends = (False, True)
-        first, last = (_date_code(node, column.name, column.kind, problems, upper=u) for u in ends)
+        first, last = (_date_code(node, column.name, column.kind, upper=u) for u in ends)
         return first, last
-    code = _code(node, column, problems)
+    code = _code(node, column)
     return code, code
 
 
-def _code(node: Node, column: Column, problems: Problems) -> int:
+def _code(node: Node, column: Column) -> int:
     """Return the code of one declared value of a column that is not of dates."""
     name = quoted(column.name)
-    word = TextForm(f"a value of {name}").read(node, problems)
+    word = TextForm(f"a value of {name}").read(node)
     match column.kind:
         case Integers(low=low, high=high):
             if word.startswith(("<", ">", "=")):
@@ -406,7 +411,7 @@ def _code(node: Node, column: Column, problems: Problems) -> int:
                     f"{quoted(word)} is no value of {name}; write a range, as in "
                     f"{{between: [{low}, {high}]}}"
                 )
-            value = Whole(f"a value of {name}").read(node, problems)
+            value = Whole(f"a value of {name}").read(node)
             if not low <= value <= high:
                 raise node.mistake(f"{value} is outside {name}, which holds {low} to {high}")
             return value - low
@@ -450,7 +455,6 @@ _ReadSet = Callable[[Node, Attribute], PredicateSet]
 class Scope:
     """What the items of a workload may refer to."""
 
-    problems: Problems  # takes every mistake
     # position and attribute by name; None where its declaration is at fault. Empty where the whole
     # domain is: then no name can be judged
     declared: Mapping[str, tuple[int, Attribute | None]]
@@ -469,7 +473,7 @@ class Scope:
 
     def attribute(self, node: Node, among: Collection[str] = ()) -> tuple[int, Attribute]:
         """Return the position and the attribute that a node names; `among` are those to suggest."""
-        name = TextForm("the name of an attribute").read(node, self.problems)
+        name = TextForm("the name of an attribute").read(node)
         if not self.declared:
             raise UnreadableError(None)
         if name not in self.declared:
@@ -486,11 +490,13 @@ class Scope:
         """Return the attributes of a list; none twice and none of `fixed`."""
         named: dict[int, Attribute] = {}
 
-        def name(node: Node) -> None:
-            index, attribute = self._free(node, taken=named, fixed=fixed)
-            named[index] = attribute
-
-        self.problems.each(nodes, name)
+        nodes = list(nodes)
+        for node in nodes:
+            with node.problems.collected():
+                index, attribute = self._free(node, taken=named, fixed=fixed)
+                named[index] = attribute
+        if len(named) < len(nodes):
+            raise UnreadableError(None)
         return named
 
     def sets(
@@ -499,14 +505,14 @@ class Scope:
         """Return a predicate set for every attribute that a mapping names."""
         sets: Sets = {}
         for key, value in entries:
-            with self.problems.collected():
+            with key.problems.collected():
                 index, attribute = self._free(key, taken=sets, fixed=fixed)
                 sets[index] = read(value, attribute)
         return sets
 
     def varied(self, entries: Iterable[tuple[TextNode, Node]], *, fixed: Collection[int]) -> Sets:
         """Return the predicate sets of a mapping but for totals, which ask nothing of records."""
-        sets = self.sets(entries, fixed=fixed, read=self.read_set)
+        sets = self.sets(entries, fixed=fixed, read=read_set)
         return {i: asked for i, asked in sets.items() if not isinstance(asked, TotalSet)}
 
     def _free(
@@ -534,24 +540,6 @@ class Scope:
     def complete(self) -> bool:
         """Whether every declared attribute is known: until then, how many there are is not."""
         return all(attribute is not None for _, attribute in self.declared.values())
-
-    def read_set(self, node: Node, attribute: Attribute) -> PredicateSet:
-        """Return any predicate set."""
-        return read_set(node, attribute, problems=self.problems)
-
-    def read_condition(self, node: Node, attribute: Attribute) -> PredicateSet:
-        """Return a predicate set of one query."""
-        return read_condition(node, attribute, problems=self.problems)
-
-    def read_choosing(self, node: Node, attribute: Attribute) -> PredicateSet:
-        """Return a predicate set other than the total alone."""
-        predicates = self.read_set(node, attribute)
-        if isinstance(predicates, TotalSet):
-            raise node.mistake(
-                f"every record has the total of {quoted(attribute.name)}, so it asks nothing "
-                "here; leave the attribute out"
-            )
-        return predicates
 
 
 def table(

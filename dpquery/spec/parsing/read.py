@@ -38,7 +38,7 @@ from dpquery.spec.parsing.sections import (
 )
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode, read_yaml
 from dpquery.spec.problems import Place, Problems, UnreadableError, nearest, not_read, quoted
-from dpquery.spec.spec import Budget, Dataset, DerivedItem, FileFormat, Item, Privacy, Spec
+from dpquery.spec.spec import Budget, Dataset, DerivedItem, FileFormat, Item, Parent, Privacy, Spec
 from dpquery.untrusted.files import OTHER_TEXT, kind_of, read_outside, seems_to_be
 
 ORDER = (
@@ -88,12 +88,12 @@ def _for_column(text: str, name: str, column: str, problems: Problems) -> Spec:
     if isinstance(root, MapNode):
         called = _called(column, root)
         kept = [entry for entry in root.entries if entry[0].text in _WithoutDomain.fields]
-        root = MapNode(root.place, tuple(kept))
-    given = _WithoutDomain.read(root, problems)
+        root = replace(root, entries=tuple(kept))
+    given = _WithoutDomain.read(root)
     # A person who has a value counts as one, whatever the weights of the rows are.
-    privacy = replace(privacy_of(given.privacy, Scope(problems, {})), weight=None)
+    privacy = replace(privacy_of(given.privacy, Scope({})), weight=None)
     budget = budget_of(given.budget)
-    dataset, file = dataset_of(given.dataset, problems), file_of(given.file)
+    dataset, file = dataset_of(given.dataset), file_of(given.file)
     check_currency(given.dataset, dataset, budget)
     domain = Domain((Attribute(called, (Column(column, Categorical((), ())),)),))
     return Spec(dataset, privacy, budget, domain, (), file, prefer=given.prefer)
@@ -234,19 +234,19 @@ def _spec(
     text: str, name: str, problems: Problems, read_file: Callable[[str], str], first_edition: bool
 ) -> Spec:
     root = read_document(text, name, problems, SpecFields)
-    given = SpecFields.read(of_first_edition(root) if first_edition else root, problems)
+    given = SpecFields.read(of_first_edition(root) if first_edition else root)
     entries = problems.attempt(lambda: given.domain) or ()
     file = problems.attempt(lambda: file_of(given.file))
     decimal = file.decimal if file else "."
-    declared = read_domain(entries, problems, read_file, decimal, other=given.other)
+    declared = read_domain(entries, read_file, decimal, other=given.other)
     attributes = [attribute for attribute in declared.values() if attribute is not None]
     positions = {name: (i, attribute) for i, (name, attribute) in enumerate(declared.items())}
-    dataset = problems.attempt(lambda: dataset_of(given.dataset, problems))
-    privacy = problems.attempt(lambda: privacy_of(given.privacy, Scope(problems, positions)))
+    dataset = problems.attempt(lambda: dataset_of(given.dataset))
+    privacy = problems.attempt(lambda: privacy_of(given.privacy, Scope(positions)))
     budget = problems.attempt(lambda: budget_of(given.budget))
     nodes = problems.attempt(lambda: given.workload) or ()
-    rows = read_person_rows(nodes, entries, privacy, problems)
-    scope = Scope(problems, positions, None if rows is None else (len(positions), rows))
+    rows = read_person_rows(nodes, entries, privacy)
+    scope = Scope(positions, None if rows is None else (len(positions), rows))
     publish = problems.attempt(lambda: publication_rules(given.publish, positions))
     about = problems.attempt(lambda: about_of(given.about))
     items = problems.attempt(lambda: read_workload(given.workload, scope, publish, read_file))
@@ -281,7 +281,7 @@ def _spec(
     if not (dataset and privacy and budget and file and items and attributes and about and prefer):
         raise UnreadableError(None)
     problems.raise_if_any()
-    check_levels_named(entries, problems)
+    check_levels_named(entries)
     domain = Domain(tuple(attributes))
     return Spec(
         *(dataset, privacy, budget, domain, items, file, derived or ()),
@@ -321,11 +321,11 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
     places: tuple[Place, ...] = ()
     with problems.collected():
         root = read_document(text, str(path), problems, QuestionFields)
-        given = QuestionFields.read(root, problems)
-        declared = _declared(given, of, problems, read_file)
-        _compare_sections(given, of, Scope(problems, declared))
+        given = QuestionFields.read(root)
+        declared = _declared(given, of, read_file)
+        _compare_sections(given, of, Scope(declared))
         places_of_rows = [(i, a) for i, a in enumerate(of.domain.attributes) if not a.in_data]
-        scope = Scope(problems, declared, next(iter(places_of_rows), None))
+        scope = Scope(declared, next(iter(places_of_rows), None))
         publish = problems.attempt(lambda: publication_rules(given.publish, declared))
         items = read_workload(given.workload, scope, publish)
         places = tuple(node.place for node in given.workload)
@@ -353,28 +353,25 @@ def load_questions(path: Path, *, of: Spec) -> Questions:
 
 
 def _declared(
-    given: QuestionFields, of: Spec, problems: Problems, read_file: Callable[[str], str]
+    given: QuestionFields, of: Spec, read_file: Callable[[str], str]
 ) -> dict[str, tuple[int, Attribute | None]]:
     released = {attribute.name: (i, attribute) for i, attribute in enumerate(of.domain.in_data)}
     declared: dict[str, tuple[int, Attribute | None]] = {**released}
-    with problems.collected():
+    with given.problems.collected():
         entries = given.domain
         if entries is None:
             return declared
-        given_attributes = read_domain(entries, problems, read_file, other=given.other)
+        given_attributes = read_domain(entries, read_file, other=given.other)
         for key, _ in entries:
             if key.text not in released:
-                problems.add(
-                    key.place, f"attribute {quoted(key.text)} is not in the release's domain"
-                )
+                key.note(f"attribute {quoted(key.text)} is not in the release's domain")
                 declared[key.text] = (-1, None)
                 continue
             attribute, original = given_attributes[key.text], released[key.text][1]
             if attribute is not None and attribute != original:
-                problems.add(
-                    key.place,
+                key.note(
                     f"attribute {quoted(key.text)} is declared otherwise in the release: "
-                    f"{_words(attribute)} here, {_words(original)} there",
+                    f"{_words(attribute)} here, {_words(original)} there"
                 )
                 declared[key.text] = (-1, None)
         missing = [name for name in released if name not in given_attributes]
@@ -395,34 +392,31 @@ def _words(attribute: Attribute) -> str:
 
 def _compare_sections(given: QuestionFields, of: Spec, scope: Scope) -> None:
     """Note where a section says anything else than the release."""
-    problems = scope.problems
-    with problems.collected():
-        if given.dataset:
-            dataset = dataset_of(given.dataset, problems)
-            _compare("dataset", dataset, _parent_as_open(of.dataset, dataset), given)
-    with problems.collected():
-        if given.privacy:
-            _compare("privacy", privacy_of(given.privacy, scope), of.privacy, given)
-    with problems.collected():
-        if given.budget:
-            budget = budget_of(given.budget)
-            _compare("budget", budget, _as_open(of.budget, budget), given)
-    with problems.collected():
-        if given.file:
-            _compare("file", file_of(given.file), of.file, given)
+    sections: dict[str, Callable[[], _Section | None]] = {
+        "dataset": lambda: None if given.dataset is None else dataset_of(given.dataset),
+        "privacy": lambda: None if given.privacy is None else privacy_of(given.privacy, scope),
+        "budget": lambda: None if given.budget is None else budget_of(given.budget),
+        "file": lambda: None if given.file is None else file_of(given.file),
+    }
+    for name, read in sections.items():
+        with given.problems.collected():
+            section, released = read(), getattr(of, name)
+            if section is not None:
+                _compare(name, section, _as_open(released, section), given)
 
 
-def _as_open(released: Budget, given: Budget) -> Budget:
-    """Return a release's budget, in which a plan may have said what the spec leaves open."""
-    return replace(released, accounting=None) if given.accounting is None else released
-
-
-def _parent_as_open(released: Dataset, given: Dataset) -> Dataset:
-    """Return a release's dataset, with its parent's budget as open as the one given."""
-    if released.parent is None or given.parent is None:
-        return released
-    budget = _as_open(released.parent.budget, given.parent.budget)
-    return replace(released, parent=replace(released.parent, budget=budget))
+def _as_open(released: _Section, given: _Section) -> _Section:
+    """Return a section of a release, in which a plan may have said what the spec leaves open."""
+    match released, given:
+        case Budget(), Budget(accounting=None):
+            return replace(released, accounting=None)
+        case Dataset(parent=Parent() as parent), Dataset(
+            parent=Parent(budget=Budget(accounting=None))
+        ):
+            budget = replace(parent.budget, accounting=None)
+            return replace(released, parent=replace(parent, budget=budget))
+        case _:
+            return released
 
 
 def _compare(name: str, section: _Section, released: _Section, given: QuestionFields) -> None:

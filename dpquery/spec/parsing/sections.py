@@ -32,9 +32,9 @@ from dpquery.spec.parsing.fields import (
 )
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.parsing.item_fields import AboutFields, KnownFields, PublishFields
-from dpquery.spec.parsing.predicate_sets import Scope, declared_codes
+from dpquery.spec.parsing.predicate_sets import Scope, declared_codes, read_condition
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
-from dpquery.spec.problems import Problems, quoted
+from dpquery.spec.problems import quoted
 from dpquery.spec.spec import (
     FAR_OFF,
     About,
@@ -58,10 +58,10 @@ PUBLICATION_COLUMNS = ("published", "suppressed")
 """The columns that rules of publication add to an item's file."""
 
 
-def dataset_of(given: DatasetFields, problems: Problems) -> Dataset:
+def dataset_of(given: DatasetFields) -> Dataset:
     """Return the dataset, its rows and its parent."""
-    rows = problems.attempt(lambda: _rows(given))
-    parent = problems.attempt(lambda: _parent(given, problems))
+    rows = given.problems.attempt(lambda: _rows(given))
+    parent = given.problems.attempt(lambda: _parent(given))
     return Dataset(given.id, given.version, rows, parent)
 
 
@@ -77,15 +77,14 @@ def _rows(given: DatasetFields) -> Rows | None:
     return Rows(count, exact=given.rows.isdecimal())
 
 
-def _parent(given: DatasetFields, problems: Problems) -> Parent | None:
+def _parent(given: DatasetFields) -> Parent | None:
     parent = given.parent
     if parent is None:
         return None
     if parent.id == given.id:
-        problems.add(
-            parent.node("id").place,
+        parent.node("id").note(
             f"dataset {quoted(given.id)} cannot be its own parent; name what it shares with "
-            "other datasets, or leave `parent` out",
+            "other datasets, or leave `parent` out"
         )
     return Parent(parent.id, budget_of(parent.budget))
 
@@ -211,7 +210,7 @@ def _strata_of(given: StrataFields, scope: Scope) -> Drawn:
     place, attribute = _of_one_column(given.node("of"), scope, "strata")
     rows = [0] * attribute.size
     for key, drawn in given.rows:
-        first, last = declared_codes(key, attribute, scope.problems)
+        first, last = declared_codes(key, attribute)
         if first < last or rows[first]:
             why = "stands for several values" if first < last else "has a number already"
             raise key.mistake(f"{quoted(key.text)} {why}; give each value one number of records")
@@ -394,7 +393,7 @@ def read_impossible(nodes: Iterable[Node], scope: Scope) -> tuple[Impossible, ..
     """Return the combinations that no record has, in file order."""
     combinations: list[Impossible] = []
     for node in nodes:
-        with scope.problems.collected():
+        with node.problems.collected():
             combination = _combination(node, scope)
             if combination in combinations:
                 raise node.mistake("this combination is there twice; leave one out")
@@ -403,8 +402,8 @@ def read_impossible(nodes: Iterable[Node], scope: Scope) -> tuple[Impossible, ..
 
 
 def _combination(node: Node, scope: Scope) -> Impossible:
-    entries = COMBINATION.read(node, scope.problems)
-    where = scope.sets(entries, fixed=(), read=scope.read_condition)
+    entries = COMBINATION.read(node)
+    where = scope.sets(entries, fixed=(), read=read_condition)
     if len(where) < len(entries):
         return Impossible((), str(node.place))  # what is wrong was noted
     if all(asked.asked.all() for asked in where.values()):
@@ -470,8 +469,11 @@ def of_first_edition(root: Node) -> Node:
         (key, of_section[key.text](value) if key.text in of_section else value)
         for key, value in root.entries
     ]
-    drop = (TextNode(root.place, "other", True), TextNode(root.place, "drop", True))
-    return MapNode(root.place, (*entries, drop))
+    drop = (
+        TextNode(root.place, root.problems, "other", True),
+        TextNode(root.place, root.problems, "drop", True),
+    )
+    return MapNode(root.place, root.problems, (*entries, drop))
 
 
 def _privacy(node: Node) -> Node:
@@ -481,10 +483,13 @@ def _privacy(node: Node) -> Node:
     entries = []
     for key, value in node.entries:
         if key.text == "unit" and isinstance(value, MapNode):
-            first = (TextNode(value.place, "keep", True), TextNode(value.place, "first", True))
-            value = MapNode(value.place, (*value.entries, first))
+            first = (
+                TextNode(value.place, value.problems, "keep", True),
+                TextNode(value.place, value.problems, "first", True),
+            )
+            value = MapNode(value.place, value.problems, (*value.entries, first))
         entries.append((key, value))
-    return MapNode(node.place, tuple(entries))
+    return MapNode(node.place, node.problems, tuple(entries))
 
 
 def _column(node: Node) -> Node:
@@ -494,5 +499,7 @@ def _column(node: Node) -> Node:
     entries = []
     for key, value in node.entries:
         binned = key.text == "other" and isinstance(value, TextNode) and value.text == "bin"
-        entries.append((key, TextNode(value.place, "show", True) if binned else _column(value)))
-    return MapNode(node.place, tuple(entries))
+        entries.append(
+            (key, TextNode(value.place, value.problems, "show", True) if binned else _column(value))
+        )
+    return MapNode(node.place, node.problems, tuple(entries))

@@ -17,7 +17,7 @@ from itertools import accumulate
 from dpquery.limits import MAX_DRAW_SUM_BITS, MAX_DRAW_SUMS, MAX_DRAWN_FROM, MAX_DRAWN_SETS
 from dpquery.spec.columns import Attribute
 from dpquery.spec.parsing.item_fields import TARGET_OF_EACH, ThresholdFields
-from dpquery.spec.parsing.predicate_sets import Scope, Sets, table
+from dpquery.spec.parsing.predicate_sets import Scope, Sets, read_condition, table
 from dpquery.spec.parsing.yaml_nodes import Node, TextNode
 from dpquery.spec.predicates import IdentitySet, PredicateSet
 from dpquery.spec.problems import UnreadableError, quoted
@@ -160,7 +160,7 @@ def read_threshold(given: ThresholdFields, scope: Scope, where: Sets) -> list[Ta
     """Return the table of a threshold over listed attributes, or those of a random sample."""
     if given.chosen == "sample":
         return _sampled(given, scope, where)
-    scope.problems.attempt(lambda: _check_r(given, len(given.of), "the number of attributes"))
+    given.problems.attempt(lambda: _check_r(given, len(given.of), "the number of attributes"))
     attributes = scope.attributes(given.of, fixed=where)
     axes: Sets = {i: IdentitySet.of(attribute) for i, attribute in attributes.items()}
     targets = given.targets
@@ -183,9 +183,9 @@ def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> S
             raise target.mistake(
                 f"{quoted(attribute.name)} has a target but is not in `of`; add it there"
             )
-        return scope.read_condition(target, attribute)
+        return read_condition(target, attribute)
 
-    entries = TARGET_OF_EACH.read(node, scope.problems)
+    entries = TARGET_OF_EACH.read(node)
     targets = scope.sets(entries, fixed=(), read=read)
     named = {key.text for key, _ in entries}
     missing = [name for name in names if name not in named]

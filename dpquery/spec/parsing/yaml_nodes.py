@@ -13,27 +13,17 @@ from typing import Protocol
 import yaml
 
 from dpquery.limits import MAX_SPEC_CHARACTERS, MAX_SPEC_DEPTH, MAX_SPEC_ENTRIES
-from dpquery.spec.problems import Place, Problems, UnreadableError, quoted
+from dpquery.spec.problems import Place, Placed, Problems, UnreadableError, quoted
 
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 
-class _Placed:
-    """A node and its place in the text."""
-
-    __slots__ = ()
-    place: Place
-
-    def mistake(self, message: str) -> UnreadableError:
-        """Return the error of this node, to be raised."""
-        return UnreadableError(self.place, message)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
-class TextNode(_Placed):
+class TextNode(Placed):
     """One scalar; `plain` where it stands without quotes."""
 
     place: Place
+    problems: Problems
     text: str
     plain: bool
 
@@ -44,18 +34,20 @@ class TextNode(_Placed):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ListNode(_Placed):
+class ListNode(Placed):
     """A sequence, in block or flow style."""
 
     place: Place
+    problems: Problems
     items: tuple["Node", ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class MapNode(_Placed):
+class MapNode(Placed):
     """A mapping in file order; no two keys have the same text."""
 
     place: Place
+    problems: Problems
     entries: tuple[tuple[TextNode, "Node"], ...]
 
 
@@ -252,10 +244,10 @@ class _Builder:
             items = []
             while not isinstance(item := next(events), yaml.SequenceEndEvent):
                 items.append(self._node(item, events, depth=depth + 1, listed=True))
-            return ListNode(place, tuple(items))
+            return ListNode(place, self._problems, tuple(items))
         if isinstance(event, yaml.ScalarEvent):
             return self._text(event, place)
-        return MapNode(place, tuple(self._entries(events, depth, listed=listed)))
+        return MapNode(place, self._problems, tuple(self._entries(events, depth, listed=listed)))
 
     def _entries(
         self, events: Iterator[yaml.Event], depth: int, *, listed: bool
@@ -279,12 +271,12 @@ class _Builder:
                 )
             else:
                 seen[key.text] = place.line
-                yield TextNode(place, key.text, key.plain), value
+                yield replace(key, place=place), value
 
     def _text(self, event: yaml.ScalarEvent, place: Place) -> TextNode:
         if _HALF_CHARACTER.search(event.value):
             raise UnreadableError(place, "half a character (\\ud800 to \\udfff); write it whole")
-        return TextNode(place, event.value, plain=event.style is None)
+        return TextNode(place, self._problems, event.value, plain=event.style is None)
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
         anchor = event.anchor or ""
