@@ -5,10 +5,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpquery.arrays import Ints
 from dpquery.exceptions import SpecError
 from dpquery.measurement.ledger.ledger import StoredMeasurement
+from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_questions, merged_codes
 from dpquery.plan_file.plan import Plan
@@ -17,7 +19,9 @@ from dpquery.reconstruction.derived import JointAnswers, derived_rows, has_own_s
 from dpquery.reconstruction.least_squares import Measured, positions_of
 from dpquery.reconstruction.sampling import SamplingErrors
 from dpquery.releases.budget_words import DISCOVERED, RECORDED, exact_words, taken_words
-from dpquery.releases.manifest import LedgerFacts
+from dpquery.releases.folder.noisy_files import values_digest
+from dpquery.releases.manifest import LedgerFacts, Manifest, StrategyFacts, manifest_of
+from dpquery.releases.manifest_facts import AdaptiveFacts, RapFacts
 from dpquery.releases.tables.labels import release_rules
 from dpquery.releases.tables.long_table import DerivedTable, derived_table
 from dpquery.spec.columns import Domain
@@ -25,6 +29,9 @@ from dpquery.spec.problems import quoted
 from dpquery.spec.spec import DerivedItem, Item, MergedRows, Spec, Table
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.strategy import Noise, Strategy
+
+if TYPE_CHECKING:
+    from dpquery.measurement.curator import Query
 
 
 @dataclass(frozen=True)
@@ -39,10 +46,36 @@ class ReleaseRequest:
     level: float | None = None  # of the noise intervals; None for the default
 
 
-def ledger_facts(measured: StoredMeasurement) -> LedgerFacts:
-    """Return the ledger event that paid for a measurement, for the manifest."""
+def manifest_for(
+    plan: Plan,
+    query: "Query",
+    measured: StoredMeasurement,
+    mechanism: CalibratedNoise,
+    strategy: StrategyFacts,
+    *,
+    level: float,
+    error_by_epsilon: Sequence[tuple[float, float]] = (),
+    fitted: RapFacts | AdaptiveFacts | None = None,
+) -> Manifest:
+    """Return the manifest of what a query measured; `fitted` is what there is to say of its fit."""
     parent = None if measured.parent is None else measured.parent.dataset
-    return LedgerFacts(measured.head.seq, measured.head.hash, parent)
+    return manifest_of(
+        query.spec,
+        mechanism=mechanism,
+        noise_source=measured.source,
+        strategy=strategy,
+        plan=plan.digest,
+        key=query.key,
+        ledger=LedgerFacts(measured.head.seq, measured.head.hash, parent),
+        cumulative=_cumulative_words(measured, plan),
+        level=level,
+        error_by_epsilon=error_by_epsilon,
+        measurements=values_digest(measured.values),
+        rap=fitted if isinstance(fitted, RapFacts) else None,
+        adaptive=fitted if isinstance(fitted, AdaptiveFacts) else None,
+        labelled_tables=plan.labelled_tables,
+        tables=plan.tables,
+    )
 
 
 def digest_of(content: object) -> str:
@@ -50,7 +83,7 @@ def digest_of(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
+def _cumulative_words(measured: StoredMeasurement, plan: Plan) -> str:
     """Return what the dataset had spent with a release; older plans keep the words they had."""
     account, parent = measured.account, measured.parent
     if plan.exact_words:

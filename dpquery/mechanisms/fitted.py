@@ -22,7 +22,7 @@ from dpquery.measurement.rounds.queries import RapRounds, rap_rounds
 from dpquery.measurement.rounds.query import RoundsQuery, SomeRounds
 from dpquery.measurement.rounds.run import GRID_BITS, STEPS, MeasuredRun, PublicFit, Rounds
 from dpquery.measurement.rounds.tables import TableRounds, table_rounds
-from dpquery.mechanisms.content import ReleaseRequest, cumulative_words, digest_of, ledger_facts
+from dpquery.mechanisms.content import ReleaseRequest, digest_of, manifest_for
 from dpquery.operators.blocks import Block
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan
@@ -38,9 +38,9 @@ from dpquery.reconstruction.adaptive_fits import (
 from dpquery.reconstruction.least_squares import TableAnswers
 from dpquery.reconstruction.relaxed.fits import RapProjection, replay
 from dpquery.reconstruction.relaxed.rows import RelaxedRows, rows_digest
-from dpquery.releases.folder.noisy_files import MeasurementLabel, relaxed_table, values_digest
+from dpquery.releases.folder.noisy_files import MeasurementLabel, relaxed_table
 from dpquery.releases.folder.write import ReleaseContent
-from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, StrategyFacts, manifest_of
+from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, StrategyFacts
 from dpquery.releases.manifest_facts import AdaptiveFacts, DistanceFacts, RapFacts, SimulatedFacts
 from dpquery.spec.spec import Item, Spec
 from dpquery.strategy.algebra.subsets import Subset
@@ -204,21 +204,9 @@ class FittedMechanism(ABC, Generic[SomePlanned, SomeRounds]):
         )
         name, digest = self.planned.name, digest_of(self._settings())
         strategy = StrategyFacts(name, "relaxed", None, None, None, "", None, digest)
-        manifest = manifest_of(
-            query.spec,
-            mechanism=CalibratedNoise(query.guarantee, -GRID_BITS, *self._noise(run)),
-            noise_source=measured.source,
-            strategy=strategy,
-            plan=self.plan.digest,
-            key=query.key,
-            ledger=ledger_facts(measured),
-            cumulative=cumulative_words(measured, self.plan),
-            level=level,
-            measurements=values_digest(measured.values),
-            rap=facts if isinstance(facts, RapFacts) else None,
-            adaptive=facts if isinstance(facts, AdaptiveFacts) else None,
-            labelled_tables=self.plan.labelled_tables,
-            tables=self.plan.tables,
+        widest = CalibratedNoise(query.guarantee, -GRID_BITS, *self._noise(run))
+        manifest = manifest_for(
+            self.plan, query, measured, widest, strategy, level=level, fitted=facts
         )
         unbiased = self.unbiased(measured.values)
         answers = RelaxedAnswers(query.spec, query.compiled, rows, run.total, unbiased)

@@ -23,10 +23,9 @@ from dpquery.measurement.noise.calibration import CalibratedNoise
 from dpquery.mechanisms.content import (
     KnownTables,
     ReleaseRequest,
-    cumulative_words,
     derived_answers,
     digest_of,
-    ledger_facts,
+    manifest_for,
     tables_of_derived,
 )
 from dpquery.operators.blocks import product
@@ -65,9 +64,9 @@ from dpquery.reconstruction.least_squares import (
 from dpquery.reconstruction.replicate_errors import ReplicateErrors
 from dpquery.reconstruction.sampling import SampleDesign, SamplingErrors, SquareErrors
 from dpquery.releases.extra_columns import FittedFacts, with_extra, with_sampling
-from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels, values_digest
+from dpquery.releases.folder.noisy_files import MeasurementLabel, measurement_labels
 from dpquery.releases.folder.write import ReleaseContent
-from dpquery.releases.manifest import Manifest, StrategyFacts, manifest_of
+from dpquery.releases.manifest import Manifest, StrategyFacts
 from dpquery.releases.manifest_facts import PublicFactUse
 from dpquery.spec.columns import Domain
 from dpquery.spec.spec import FAR_OFF, Impossible, Item, MergedRows, Spec, Table
@@ -296,20 +295,9 @@ class LinearMechanism:
             sha256=digest_of(selection.strategy),
         )
         query, mechanism = self.query, self.query.mechanism
-        return manifest_of(
-            query.spec,
-            mechanism=mechanism,
-            noise_source=measured.source,
-            strategy=strategy,
-            plan=self.plan.digest,
-            key=query.key,
-            ledger=ledger_facts(measured),
-            cumulative=cumulative_words(measured, self.plan),
-            level=level,
-            error_by_epsilon=error_curve(self.priced, query.spec, delta=mechanism.guarantee.delta),
-            measurements=values_digest(measured.values),
-            labelled_tables=self.plan.labelled_tables,
-            tables=self.plan.tables,
+        curve = error_curve(self.priced, query.spec, delta=mechanism.guarantee.delta)
+        return manifest_for(
+            self.plan, query, measured, mechanism, strategy, level=level, error_by_epsilon=curve
         )
 
 

@@ -5,9 +5,10 @@ a privacy unit price that unit: figures times `unit_std` are standard errors in 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dpquery.exceptions import BudgetExceededError, SpecError, UnsupportedWorkloadError
@@ -124,22 +125,6 @@ def selection_std(
     return unit_std(selection.noise, spec, epsilon=epsilon, delta=delta, change=change)
 
 
-@dataclass(frozen=True, eq=False)
-class SolutionCheck:
-    """Finds flaws in the answers that a strategy would give to a spec's workload at a guarantee."""
-
-    compiled: CompiledSpec  # the workload
-    units: Mapping[Noise, float]  # for each kind of noise see `unit_std`
-    change: RecordChange  # what a record does between neighbours
-
-    def __call__(self, strategy: Strategy) -> str:
-        """Return what is wrong, in words; nothing where the strategy is sound."""
-        square = squared_sensitivity(strategy, self.change)
-        std = self.units[strategy.noise] * math.sqrt(square)
-        workload, items = self.compiled.workload, self.compiled.items
-        return flaw_of(strategy, workload, items=items, noise_std=std)
-
-
 def solution_check(
     spec: Spec,
     compiled: CompiledSpec,
@@ -147,14 +132,21 @@ def solution_check(
     *,
     epsilon: Fraction,
     delta: Fraction,
-) -> SolutionCheck:
-    """Return the check of strategies for a spec, under a guarantee."""
+) -> Callable[[Strategy], str]:
+    """Return what says of a strategy how its answers would be flawed, see `flaw_of`."""
     change = record_change(spec)
     units = {
         noise: unit_std(noise, spec, epsilon=epsilon, delta=delta, change=change)
         for noise in noises
     }
-    return SolutionCheck(compiled, units, change)
+    return partial(_flaw_at, compiled, units, change)
+
+
+def _flaw_at(
+    compiled: CompiledSpec, units: Mapping[Noise, float], change: RecordChange, strategy: Strategy
+) -> str:
+    std = units[strategy.noise] * math.sqrt(squared_sensitivity(strategy, change))
+    return flaw_of(strategy, compiled.workload, items=compiled.items, noise_std=std)
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,7 +87,6 @@ class DerivedErrors:
             UnsupportedWorkloadError: the items are made of tables too large to be counted.
         """
         self._spec, self._compiled = spec, compiled
-        self._selections: dict[Noise, PlannedSelection] = {}
         self.made_up = proxy is None
         self.items = {item.name: item for item in items}
         self._tables = tuple(dict.fromkeys(t for item in items for t in item.statistic.tables))
@@ -99,26 +98,22 @@ class DerivedErrors:
         self._population = public_records(
             proxy, spec, self._made_of, rows=rows, population=population
         )
-        self._trials: dict[Noise, DerivedTrials] = {}
+        # by noise, with the squared sensitivity of what is measured
+        self._tried: dict[Noise, tuple[DerivedTrials, float]] = {}
 
     def try_with(self, selections: Sequence[PlannedSelection]) -> None:
         """Try with these strategies from now on, one a kind of noise."""
-        self._selections = {selection.noise: selection for selection in selections}
-        self._trials = {}
+        self._tried, workload = {}, self._compiled.workload
+        for selection in selections:
+            strategy = selection.decoded(workload)
+            change = sound_change(selection.record_change, self._spec)
+            square = squared_sensitivity(strategy, change)
+            self._tried[selection.noise] = self._trials_with(strategy, workload.blocks), square
 
     def errors(self, name: str, noise: Noise, std: float) -> RowErrors:
         """Return the errors of an item's rows where a query of sensitivity one has this noise."""
-        trials, selection = self._trials_of(noise), self._selections[noise]
-        change = sound_change(selection.record_change, self._spec)
-        on_rows = std * math.sqrt(squared_sensitivity(trials.strategy, change))
-        return trials.errors(self.items[name].statistic, on_rows)
-
-    def _trials_of(self, noise: Noise) -> DerivedTrials:
-        if noise not in self._trials:
-            workload = self._compiled.workload
-            strategy = self._selections[noise].decoded(workload)
-            self._trials[noise] = self._trials_with(strategy, workload.blocks)
-        return self._trials[noise]
+        trials, square = self._tried[noise]
+        return trials.errors(self.items[name].statistic, std * math.sqrt(square))
 
     def _trials_with(
         self, strategy: Strategy, planned: Sequence[Block] | None = None
@@ -197,12 +192,9 @@ class DerivedTargets(DerivedErrors):
         limits = self._apart()
         if not beside or not limits:
             return tuple(limits)
-        found = quick(limits).values()
-        self.try_with([planned(selection, self._spec, self._compiled) for selection in found])
-        lax = min(
-            self._most_noise(noise) * (selection.score or math.inf)
-            for noise, selection in self._selections.items()
-        )
+        found = [planned(each, self._spec, self._compiled) for each in quick(limits).values()]
+        self.try_with(found)
+        lax = min(self._most_noise(each.noise) * (each.score or math.inf) for each in found)
         return tuple(replace(limit, at_most=lax * limit.at_most) for limit in limits)
 
     def _apart(self) -> list[Target]:
@@ -239,7 +231,7 @@ class DerivedTargets(DerivedErrors):
         exact = [item.name for item in self.items.values() if not is_tried(item.statistic)]
         lines = []
         if simulated:
-            trials = self._trials_of(next(iter(self._selections))).trials
+            trials = next(iter(self._tried.values()))[0].trials
             population = self._population
             aside = " (not like your records)" if self.made_up else ""
             remedy = "; --proxy names public records that are more like them" * self.made_up

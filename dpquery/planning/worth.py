@@ -323,26 +323,24 @@ def worth_of(
 ) -> PlanWorth:
     """Return what the items are worth under a plan's better selection, at its guarantee."""
     noise, design = priced.selection.noise, SampleDesign.of(spec, compiled.classes)
-    items = tuple(
-        ItemWorth(
-            item.name,
-            item.queries,
-            item.rmse,
+    items = []
+    for place, errors in enumerate(priced.items):
+        item = ItemWorth(
+            errors.name,
+            errors.queries,
+            errors.rmse,
             _share(spec, compiled, place, judged_on),
             _meet(spec, compiled, place),
             judged_on.rows,
             noise,
-            *_judged(spec, compiled, place, item, noise, judged_on),
+            *_judged(spec, compiled, place, errors, noise, judged_on),
             _squares_error(spec, compiled, place, priced),
+            told_from=_told_from(spec, priced, errors.rmse),
         )
-        for place, item in enumerate(priced.items)
-    )
-    if design is not None:
-        items = tuple(
-            replace(item, by_design=_by_design(spec, compiled, place, priced, item, design))
-            for place, item in enumerate(items)
-        )
-    items = tuple(replace(item, told_from=_told_from(spec, priced, item)) for item in items)
+        if design is not None:
+            told = _by_design(spec, compiled, place, priced, item, design)
+            item = replace(item, by_design=told)
+        items.append(item)
     units = [1 if item.summed is None else item.summed.largest for item in spec.items]
     largest = max(range(len(items)), key=lambda k: items[k].rmse / units[k])
     for_size = max(
@@ -363,7 +361,7 @@ def worth_of(
         tried = []
     found = [weighed for k in dict.fromkeys(tried) if (weighed := trials.weighed(k, spec))]
     return PlanWorth(
-        items,
+        tuple(items),
         judged_on.derived(priced),
         worst,
         items[for_size],
@@ -453,14 +451,14 @@ def _squares_error(
     return min(float(each.min()) for each in errors)
 
 
-def _told_from(spec: Spec, priced: SelectionAtBudget, item: ItemWorth) -> float | None:
+def _told_from(spec: Spec, priced: SelectionAtBudget, rmse: float) -> float | None:
     """Return from what error of the sample on replicate weights tell that of an average answer."""
-    weight, privacy = spec.privacy.weight, spec.privacy
+    weight, privacy, selection = spec.privacy.weight, spec.privacy, priced.selection
     if weight is None or weight.replicates is None:
         return None
-    times = squares_noise(item.noise) * weight.difference_steps / weight.steps
-    times *= steps(privacy, "enters") / steps(privacy, priced.selection.record_change)
-    std, of = times * item.rmse, weight.replicates
+    times = squares_noise(selection.noise) * weight.difference_steps / weight.steps
+    times *= steps(privacy, "enters") / steps(privacy, selection.record_change)
+    std, of = times * rmse, weight.replicates
     return math.sqrt(least_told(float(of.factor), len(of.names), std))
 
 

@@ -385,12 +385,12 @@ def proxies_for(
         return (_of_records(words, codes, compiled, rows=rows),)
     # A PUBLIC file has the schema of the data, so that the same reader serves, but for the privacy
     # unit: it needs no column of persons.
-    tables = _PublicTables(path, replace(spec, privacy=Privacy()), compiled.classes)
-    tables.count([*counted, ()])
-    records = int(tables(()))
+    one_each = replace(spec, privacy=Privacy())
+    table = _public_tables(path, one_each, compiled.classes, [*counted, ()])
+    records = int(table(()))
     if records == 0:
         raise SpecError(f"the proxy {path} has no record inside the declared domain; name another")
-    return (Proxy(f"the public file {_printable(path)}", records, rows, tables),)
+    return (Proxy(f"the public file {_printable(path)}", records, rows, table),)
 
 
 def public_records(
@@ -424,35 +424,32 @@ def populations_in_words(proxies: Sequence[Proxy]) -> str:
     return proxies[0].words if len(proxies) == 1 else f"{len(proxies)} made-up populations"
 
 
-class _PublicTables:
-    """The tables of a PUBLIC file, counted when they are first asked for."""
+def _public_tables(
+    path: Path, spec: Spec, classes: Sequence[Ints], subsets: Sequence[Subset]
+) -> Callable[[Subset], Ints]:
+    """Count these tables of a PUBLIC file; others when they are first asked for."""
+    known = dict[Subset, Ints]()
 
-    def __init__(self, path: Path, spec: Spec, classes: Sequence[Ints]) -> None:
-        self._path, self._spec, self._classes = path, spec, classes
-        self._tables: dict[Subset, Ints] = {}
-
-    def count(self, subsets: Sequence[Subset]) -> None:
-        """Read the file once for some sets of attributes."""
+    def count(subsets: Sequence[Subset]) -> None:
         try:
             with reporting(None):  # "the data" is not this file
-                tables = tabulate(
-                    self._path, spec=self._spec, subsets=subsets, classes=self._classes
-                )
+                known.update(tabulate(path, spec=spec, subsets=subsets, classes=classes))
         except DataError as error:
             raise SpecError(f"the proxy cannot be read: {error}") from None
-        self._tables |= {subset: tables[subset] for subset in subsets}
 
-    def __call__(self, subset: Subset) -> Ints:
+    def table(subset: Subset) -> Ints:
         """Return the counts of a set of attributes: sums of a table that holds them, if any."""
-        if subset not in self._tables:
-            wider = [each for each in self._tables if set(subset) <= set(each)]
-            if not wider:
-                self.count([subset])
-                return self._tables[subset]
-            least = min(wider, key=lambda each: self._tables[each].size)
+        wider = [each for each in known if set(subset) <= set(each)]
+        if subset not in known and wider:
+            least = min(wider, key=lambda each: known[each].size)
             others = tuple(axis for axis, i in enumerate(least) if i not in subset)
-            self._tables[subset] = self._tables[least].sum(axis=others)
-        return self._tables[subset]
+            known[subset] = known[least].sum(axis=others)
+        elif subset not in known:
+            count([subset])
+        return known[subset]
+
+    count(subsets)
+    return table
 
 
 def _of_records(words: str, codes: Ints, compiled: CompiledSpec, *, rows: int) -> Proxy:
