@@ -1,5 +1,7 @@
 """Items, answers and manifests made by hand, a town to package, the registry; made-up counts."""
 
+from collections import defaultdict
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from importlib.util import find_spec
@@ -23,6 +25,7 @@ from dpquery.plan_file.plan import plan_and_spec
 from dpquery.public_chance import public_generator
 from dpquery.reconstruction.derived import JointAnswers, derived_rows, rows_in
 from dpquery.reconstruction.least_squares import Measured, TableAnswers
+from dpquery.reconstruction.sampling import SquareErrors
 from dpquery.releases.folder.write import ReleaseContent, write_release
 from dpquery.releases.manifest import LedgerFacts, StrategyFacts, manifest_of
 from dpquery.spec.calendar import DateFormat
@@ -474,8 +477,8 @@ def truth(counts):
     }
 
 
-def released_samples(content, drawn, *, folder, samples, epsilon):
-    """Release samples by one plan, each once.
+def told_by_releases(content, drawn, *, folder, samples, epsilon):
+    """Release samples by one plan, each once, and return what is told of the error of the sample.
 
     Args:
         content: the bytes of the plan.
@@ -484,21 +487,32 @@ def released_samples(content, drawn, *, folder, samples, epsilon):
         samples: how many.
         epsilon: of every release.
 
-    Yields:
-        The spec, the answers that a release is written from, and a function from what tells the
-        error of the sample to its derived items.
+    Returns:
+        By item (samples, 6, m), the last two not of derived items: the error, both ends of the
+        interval of sample and noise, the error as if nothing were said of the design, the
+        estimate, and half of the interval of noise.
     """
     plan, spec = plan_and_spec(content, Path("dpquery.plan"))
     request = ReleaseRequest(Fraction(epsilon), spec.privacy.delta, "gaussian", (), 1)
     mechanism, path = linear_mechanism(plan, spec, request), folder / "sample.parquet"
-    query, compiled = mechanism.query, mechanism.query.compiled
+    query, compiled, told = mechanism.query, mechanism.query.compiled, defaultdict(list)
     tables = tables_of_derived(spec, compiled.classes, compiled.workload.blocks, query.strategy)
     for _ in range(samples):
         pq.write_table(pa.table(drawn()), path)
         exact = tabulate(path, spec=spec, subsets=query.subsets, classes=compiled.classes)
         answers = mechanism.answers(query.noisy(exact, draft=UnstoredParts()), level=0.95)
-
-        def derived(sampling, measured=answers.measured):
-            return derived_answers(spec, tables, measured, level=0.95, sampling=sampling)
-
-        yield spec, answers, derived
+        ways = [answers.sampling] * 2
+        if isinstance(ways[1], SquareErrors):
+            ways[1] = replace(ways[1], design=None)
+        for item in spec.items:
+            one, other = (next(replace(answers, sampling=way)(item)) for way in ways)
+            std, _, low, high = one.extra
+            rows = [std, low, high, other.extra[0], one.estimate, one.half_width]
+            told[item.name].append(rows)
+        of = answers.measured
+        made = (derived_answers(spec, tables, of, level=0.95, sampling=way) for way in ways)
+        for item, one, other in zip(spec.derived, *made, strict=True):
+            columns = [one.rows[name] for name in ("sampling_std", "total_low", "total_high")]
+            columns.append(other.rows["sampling_std"])
+            told[item.name].append([column.to_numpy().astype(float) for column in columns])
+    return {name: np.array(each) for name, each in told.items()}

@@ -16,7 +16,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from ledgers import opened, release_of
+from ledgers import CAP, opened, release_of, spent
 from scipy.special import logsumexp
 from scipy.stats import norm
 from town import ok, run
@@ -220,8 +220,8 @@ def test_what_does_not_fit_is_said_to_be_larger_than_what_is_left():
 
 def test_nothing_left_is_said_so():
     cap = Cap("epsilon", UNIT, epsilon=Fraction(1))
-    for spent in (UNIT, 2 * UNIT):
-        account = account_of(cap, spent)
+    for units in (UNIT, 2 * UNIT):
+        account = account_of(cap, units)
         assert Funds(account).epsilon_left is None
         assert left_words(account, Funds(account).epsilon_left) == "nothing of 1"
     almost = account_of(cap, UNIT - 1)
@@ -523,72 +523,10 @@ def test_a_wrong_filter_is_caught(accounting, admits, charged):
     )
 
 
-def charge_in(ledger, key, units, *, epsilon=None, dataset="people"):
-    pure = None if epsilon is None else math.ceil(Fraction(epsilon) * UNIT)
-    native = {"zcdp": str(Fraction(units, UNIT))} if epsilon is None else {"pure": epsilon}
-    with ledger.hold(key):
-        price = Price(units, account_in(ledger, dataset).cap.currency, SMALL_CAP.unit, pure)
-        ledger.lookup(dataset, key=key, price=price)
-        ledger.reserve(dataset, key=key, price=price, native=native, details={})
-
-
-SMALL_CAP = Cap("rho", UNIT // 10, epsilon=Fraction(4), delta=Fraction(1, 10**9))
-
-
-def account_in(ledger, dataset="people"):
-    return next(s.account for s in ledger.status() if s.account.dataset == dataset)
-
-
-def test_a_parent_adds_up_the_epsilons_of_all_its_datasets(tmp_path):
-    path = tmp_path / "state" / "ledger.db"
-    panel = Account("panel", replace(SMALL_CAP, unit="row, add-remove"))
-    with Ledger.open(path, create=True) as ledger:
-        ledger.register("people", SMALL_CAP)
-        charge_in(ledger, "before", UNIT, epsilon="1")
-        ledger.register("others", SMALL_CAP, parent=panel)
-        ledger.register("people", SMALL_CAP, parent=panel, changes=True)
-        assert account_in(ledger, "panel").pure == UNIT
-        charge_in(ledger, "one", UNIT, epsilon="3", dataset="others")
-        with pytest.raises(BudgetExceededError):
-            charge_in(ledger, "two", UNIT, epsilon="1/10")
-        parent = account_in(ledger, "panel")
-        assert (parent.spent, parent.pure) == (2 * UNIT, 4 * UNIT)
-
-
-def test_caps_take_another_currency_together_and_only_before_the_first_charge(tmp_path):
-    path = tmp_path / "state" / "ledger.db"
-    names = ("panel", "people", "others")
-    with Ledger.open(path, create=True) as ledger:
-
-        def register(cap):
-            for name in names[1:]:
-                ledger.register(name, cap, parent=Account("panel", cap))
-            return [account_in(ledger, name).cap for name in names]
-
-        for cap in (ZCDP, GDP, ZCDP):  # as the plan of the day prefers
-            assert register(cap) == [cap] * 3
-        ledger.register("people", GDP, parent=Account("panel", GDP))
-        assert account_in(ledger, "others").cap == GDP
-        register(ZCDP)
-        charge_in(ledger, "one", UNIT // 1000)
-        for name in names[1:]:
-            with pytest.raises(PlanConflictError, match="is on record with a cap of"):
-                ledger.register(name, GDP, parent=Account("panel", GDP))
-        assert [account_in(ledger, name).cap for name in names] == [ZCDP] * 3
-    with Ledger.open(tmp_path / "apart" / "ledger.db", create=True) as ledger:
-        ledger.register("people", ZCDP)
-        charge_in(ledger, "one", UNIT // 1000)
-        with pytest.raises(PlanConflictError, match="is on record with a cap of"):
-            ledger.register("people", GDP)
-
-
-def test_the_guarantee_on_record_is_the_one_that_was_priced(tmp_path):
-    path = tmp_path / "state" / "ledger.db"
-    with Ledger.open(path, create=True) as ledger:
-        ledger.register("people", SMALL_CAP)
-        price = Price(UNIT, SMALL_CAP.currency, SMALL_CAP.unit, UNIT // 2)
-        with ledger.hold("k"):
-            for native in ({}, {"zcdp": "1/2"}, {"pure": "1"}, {"pure": "1/2", "zcdp": "1"}):
-                with pytest.raises(ValueError, match="guarantee"):
-                    ledger.reserve("people", key="k", price=price, native=native, details={})
-        assert account_in(ledger).spent == 0
+def test_the_guarantee_on_record_is_the_one_that_was_priced(path):
+    price = Price(UNIT, CAP.currency, CAP.unit, UNIT // 2)
+    with opened(path) as ledger, ledger.hold("k"):
+        for native in ({}, {"zcdp": "1/2"}, {"pure": "1"}, {"pure": "1/2", "zcdp": "1"}):
+            with pytest.raises(ValueError, match="guarantee"):
+                ledger.reserve("people", key="k", price=price, native=native, details={})
+    assert spent(path) == 0

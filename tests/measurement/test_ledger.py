@@ -1,16 +1,35 @@
-"""The ledger charges once, before noise, whatever is killed, raced, edited or full."""
+"""The ledger charges once, before noise, whatever is killed, raced, edited or full.
 
+It is on disk whole or not at all, and nobody else can change it.
+"""
+
+import errno
 import json
 import os
 import re
 import sqlite3
 import stat
+import traceback
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ledgers import CAP, VALUES, charge, opened, price, release, run_script, spent
+from ledgers import (
+    CAP,
+    PANEL,
+    PANEL_CAP,
+    VALUES,
+    WHOLE,
+    charge,
+    opened,
+    price,
+    release,
+    run_script,
+    spent,
+    spent_by,
+)
 from town import SPEC, Done, contents, kinds, ok, run, start
 from town import spent as town_spent
 
@@ -19,43 +38,46 @@ from dpquery.exceptions import (
     LedgerError,
     LedgerLockedError,
     PlanConflictError,
+    SpecError,
 )
 from dpquery.measurement import curator
 from dpquery.measurement.accounting import UNIT
 from dpquery.measurement.ledger import ledger as ledger_module
-from dpquery.measurement.ledger.admission import RETRIES
-from dpquery.measurement.ledger.events import Event, Head, LedgerState, cap_fields
+from dpquery.measurement.ledger import store
+from dpquery.measurement.ledger.admission import check_price
+from dpquery.measurement.ledger.events import Account, Event, Head, LedgerState, cap_fields
 from dpquery.measurement.ledger.ledger import Ledger
-from dpquery.measurement.ledger.store import file_system
+from dpquery.measurement.ledger.store import default_path, file_system
 
 # Run as a script of its own: forked children then inherit no threads.
 SCRIPT = """
-import json, os, signal, sys
+import json, os, sys
 from pathlib import Path
 import numpy as np
-from ledgers import codes, forked, opened
-from ledgers import release as released
+from ledgers import CAP, charge, codes, forked, opened
 from dpquery.measurement.ledger.ledger import Ledger
 
 path = Path(sys.argv[1])
-def release(key, values):
-    with opened(path) as ledger:
-        return released(ledger, key, values=values)
+def register(i):
+    with Ledger.open(path, create=True) as ledger:
+        ledger.register('people', CAP)
+def release(i):
+    with opened(path) as ledger, ledger.hold(f"k{i}"):
+        charge(ledger, f"k{i}", dataset=f"wave-{i % 4}")
+        ledger.commit(f"k{i}", np.array([i]), source="OpenDP 0")
 """
+
+
+def raced(work, path, times):
+    """Return how so many processes ended that did the same at once, each with its number."""
+    script = f"print(json.dumps(codes([forked({work}, i) for i in range({times})])))"
+    return run_script(SCRIPT + script, path)
 
 
 def test_racing_creators_make_one_ledger(tmp_path, record_property):
     path = tmp_path / "new" / "deep" / "ledger.db"
-    ended = run_script(
-        SCRIPT + "from dpquery.measurement.accounting import Cap\n"
-        "def register():\n"
-        "    with Ledger.open(path, create=True) as ledger:\n"
-        "        ledger.register('people', Cap('epsilon', 5))\n"
-        "print(json.dumps(codes([forked(register) for i in range(8)])))",
-        path,
-    )
-    assert ended == [0] * 8
-    record_property("races", len(ended))
+    assert raced("register", path, 8) == [0] * 8
+    record_property("races", 8)
     with opened(path) as ledger:
         assert len(ledger.history()) == 1
     assert sorted(p.name for p in path.parent.iterdir()) == ["ledger.db"]
@@ -82,38 +104,6 @@ def test_measurements_of_any_size_come_back_exactly(path, size):
     files = list(path.parent.rglob("*.i64"))
     assert len(files) == (values.nbytes > ledger_module.LARGE)
     assert all(p.stat().st_mode & 0o777 == 0o600 for p in files)
-
-
-def test_a_retry_is_free_three_times_and_then_refused_until_abandoned(path):
-    with opened(path) as ledger:
-        for _ in range(1 + RETRIES):
-            with ledger.hold("k1"):
-                assert ledger.lookup("people", key="k1", price=price()) is None
-                charge(ledger)
-        with pytest.raises(BudgetExceededError, match="ledger abandon"):
-            release(ledger)
-        assert ledger.status()[0].unfinished == ("k1",)
-        ledger.abandon("k1")
-        assert ledger.status()[0].unfinished == ()
-        with pytest.raises(PlanConflictError, match="no unfinished run"):
-            ledger.abandon("k1")
-        release(ledger)
-    assert spent(path) == 2 * UNIT
-
-
-@pytest.mark.parametrize("committed", [False, True])
-def test_a_key_on_record_is_never_taken_for_a_dearer_one(path, committed):
-    with opened(path) as ledger, ledger.hold("k1"):
-        charge(ledger)
-        if committed:
-            ledger.commit("k1", VALUES, source="OpenDP 0")
-        for ask in (
-            lambda: ledger.lookup("people", key="k1", price=price(UNIT + 1)),
-            lambda: charge(ledger, units=UNIT + 1),
-        ):
-            with pytest.raises(PlanConflictError, match="smaller charge"):
-                ask()
-    assert spent(path) == UNIT
 
 
 def test_a_running_key_cannot_be_abandoned(path):
@@ -151,22 +141,6 @@ def test_errors_of_the_caller_pass_through_unchanged(path):
             raise error
 
 
-def test_charges_for_different_units_are_never_added_up(path):
-    other = replace(CAP, unit="person by id, add-remove")
-    with opened(path) as ledger:
-        for ask in (
-            lambda: ledger.register("people", other),
-            lambda: ledger.currency("people", unit=other.unit),
-        ):
-            with pytest.raises(PlanConflictError, match="on record for the unit 'row, add-remove'"):
-                ask()
-        ledger.register("people", other, changes=True)
-        ledger.register("people", CAP, changes=True)
-        release(ledger)
-        with pytest.raises(PlanConflictError, match="cannot become epsilon for 'person by id"):
-            ledger.register("people", other, changes=True)
-
-
 def test_a_busy_ledger_is_a_locked_one(path):
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("BEGIN IMMEDIATE")
@@ -176,6 +150,31 @@ def test_a_busy_ledger_is_a_locked_one(path):
         assert caught.value.exit_code == 75
         assert ledger.head().seq == 1  # reading goes on
     database.close()
+
+
+def test_of_24_racing_processes_of_four_datasets_ten_pass_the_cap_of_their_parent(
+    tmp_path, record_property
+):
+    path = tmp_path / "state" / "ledger.db"
+    roomy = replace(PANEL_CAP, units=9 * UNIT)
+    with Ledger.open(path, create=True) as ledger:
+        for i in range(4):
+            ledger.register(f"wave-{i}", roomy, parent=PANEL)
+    ended = raced("release", path, 24)
+    assert sorted(ended) == [0] * 10 + [BudgetExceededError.exit_code] * 14
+    with opened(path) as ledger:
+        charged = spent_by(ledger)
+        assert charged.pop("panel") == sum(charged.values()) == 10
+        ledger.verify()
+    record_property("races", 24)
+
+
+def test_a_price_is_one_of_the_parents_currency_and_unit_too():
+    account, parent = Account("wave-1", PANEL_CAP, parent="panel"), Account("panel", WHOLE)
+    check_price(account, price(), parent=parent)
+    for other in (replace(WHOLE, currency="rho"), replace(WHOLE, unit="row, replace")):
+        with pytest.raises(PlanConflictError, match="changed meanwhile"):
+            check_price(account, price(), parent=replace(parent, cap=other))
 
 
 def test_a_held_key_makes_others_wait_and_then_give_up(path):
@@ -369,36 +368,11 @@ def test_whatever_the_umask_a_new_ledger_is_for_its_owner_alone(tmp_path, mask):
     assert {modes[name] for name in folders} == {0o700}
 
 
-def test_a_ledger_that_others_could_change_is_refused(path):
-    for place, mode in ((path, 0o620), (path, 0o602), (path.parent, 0o770), (path.parent, 0o703)):
-        before = place.stat().st_mode
-        place.chmod(mode)
-        with pytest.raises(LedgerError, match="can be changed by other users"), opened(path):
-            pass
-        place.chmod(before)
-
-
 def test_a_ledger_of_another_user_is_refused(path, monkeypatch):
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     with pytest.raises(LedgerError, match="other users"), opened(path):
         pass
-
-
-def test_a_link_is_not_followed(path):
-    for target in (path, path.with_name("nowhere")):
-        link = path.with_name("link.db")
-        link.symlink_to(target)
-        for create in (False, True):
-            with pytest.raises(LedgerError, match="link"), Ledger.open(link, create=create):
-                pass
-        link.unlink()
-
-
-def test_a_mount_is_found_by_any_name():
-    for name in ("/mnt/Müller", "/mnt/数据", "/mnt/a\x85b\u2028c", "/mnt/\udcfc"):
-        mounts = f"disk / ext4 rw 0 0\nserver:/x {name}\\040\\134x nfs4 rw 0 0\n"
-        assert file_system(Path(name + " \\x/ledger.db"), mounts) == "nfs4", name
 
 
 def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
@@ -409,3 +383,275 @@ def test_a_ledger_refused_for_its_folder_is_not_left_there(tmp_path):
     with pytest.raises(LedgerError, match="other users"), Ledger.open(path, create=True):
         pass
     assert list(folder.iterdir()) == []
+
+
+OTHERS = "can be changed by other users"
+BESIDE = ("-wal", "-shm", "-journal", ".locks", ".measurements")
+
+
+def put_beside(path, ending, *, link=False):
+    """Make a file or folder of the ledger's that all may write to, or a link."""
+    beside, is_folder = path.with_name(path.name + ending), ending[0] == "."
+    if link:
+        beside.symlink_to(path.parent if is_folder else path.parent / "elsewhere")
+    else:
+        beside.mkdir() if is_folder else beside.touch()
+        beside.chmod(0o777)
+
+
+UNSAFE = {
+    "the group may write": (lambda path: path.chmod(0o620), OTHERS),
+    "all may write": (lambda path: path.chmod(0o602), OTHERS),
+    "the folder of a group": (lambda path: path.parent.chmod(0o770), OTHERS),
+    "a folder of all": (lambda path: path.parent.chmod(0o703), OTHERS),
+    "a link": (lambda path: path.symlink_to(path.rename(path.with_name("other.db"))), "link"),
+    "a link to nowhere": (lambda path: (path.unlink(), path.symlink_to("nowhere")), "link"),
+    "two names": (lambda path: path.with_name("other.db").hardlink_to(path), "second name"),
+    "empty": (lambda path: path.write_bytes(b""), "."),
+    "no database": (lambda path: path.write_bytes(b"not a database at all" * 100), "."),
+    "a folder": (lambda path: (path.unlink(), path.mkdir(mode=0o700)), "the ledger's own path"),
+}
+for ENDING in BESIDE:
+    UNSAFE[f"{ENDING} of all"] = (partial(put_beside, ending=ENDING), OTHERS)
+    UNSAFE[f"{ENDING} a link"] = (partial(put_beside, ending=ENDING, link=True), "is a link")
+
+
+@pytest.mark.parametrize(("spoil", "words"), UNSAFE.values(), ids=UNSAFE)
+def test_what_others_could_change_or_is_no_ledger_is_refused_in_our_words(path, spoil, words):
+    spoil(path)
+    for create in (False, True):
+        with pytest.raises(LedgerError, match=words) as caught, Ledger.open(path, create=create):
+            pass
+        assert "file is not a database" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_innermost_and_latest_mount_decides_by_any_name():
+    mounts = "a / ext4 rw\nb /home nfs rw\nc /home/a\\040b xfs rw\nd /ho cifs rw\ne /home ext4 rw\n"
+    kinds = {"/home/a b/c": "xfs", "/home/x": "ext4", "/etc": "ext4"}
+    assert {name: file_system(Path(name), mounts) for name in kinds} == kinds
+    assert file_system(Path("/etc"), "") == ""
+    for name in ("/mnt/Müller", "/mnt/数据", "/mnt/a\x85b\u2028c", "/mnt/\udcfc"):
+        mounts = f"disk / ext4 rw 0 0\nserver:/x {name}\\040\\134x nfs4 rw 0 0\n"
+        assert file_system(Path(name + " \\x/ledger.db"), mounts) == "nfs4", name
+
+
+def mounted(monkeypatch, folder, kind):
+    """Have a folder on a file system of a kind, for whoever asks for the mounts."""
+    mounts, place = folder.parent / "mounts", str(folder).replace(" ", "\\040")
+    mounts.write_bytes(os.fsencode(f"disk / ext4 rw 0 0\nserver:/x {place} {kind} rw 0 0\n"))
+    monkeypatch.setattr(store, "_MOUNTS", mounts)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.s3fs", "fuse.unheard-of", "9p"),
+        *("afs", "lustre", "gpfs", "ceph", "glusterfs", "virtiofs", "vboxsf", "ocfs2"),
+    ],
+)
+def test_every_file_system_of_another_machine_is_refused(path, monkeypatch, kind):
+    mounted(monkeypatch, path.parent, kind)
+    with pytest.raises(LedgerError, match=f"network file system .{kind}.,"), opened(path):
+        pass
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+
+
+@pytest.mark.parametrize("name", ["new", "Müller", "two words"])
+def test_no_ledger_is_made_on_a_network_disk_whatever_its_name(tmp_path, monkeypatch, name):
+    mounted(monkeypatch, tmp_path / name, "nfs4")
+    path = tmp_path / name / "deep" / "ledger.db"
+    with pytest.raises(LedgerError, match="network"), Ledger.open(path, create=True):
+        pass
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "fuseblk", "tmpfs"])
+def test_a_file_system_of_this_machine_is_used_and_one_in_memory_is_warned_of(
+    path, monkeypatch, kind
+):
+    mounted(monkeypatch, path.parent, kind)
+    assert spent(path) == 0
+    assert ["lies in memory" in risk for risk in store.risks(path)] == [True] * (kind == "tmpfs")
+
+
+def test_a_ledger_in_a_git_checkout_is_warned_of(path, tmp_path, monkeypatch):
+    mounted(monkeypatch, path.parent, "ext4")
+    before = store.risks(path)
+    # The folder of the tests may be in a checkout itself.
+    assert bool(before) == any((folder / ".git").exists() for folder in path.parents)
+    (path.parents[1] / ".git").write_text("gitdir: elsewhere")  # a file in a worktree
+    (risk,) = store.risks(path)
+    assert "git checkout" in risk
+
+
+def odd_places(folder):
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "a_file").touch()
+    (folder / "a_folder").mkdir(mode=0o700)
+    os.mkfifo(folder / "a_pipe", 0o600)
+    yield from ("loop", "loop/ledger.db", "a_file/ledger.db", "a_folder", "a_pipe", "x" * 300)
+    yield from (
+        "a_folder/../a_file/",
+        "../" * 60 + "dev/null",
+        "a_folder/" + "y/" * 3000 + "ledger.db",
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["plan workload.yaml", "release data.csv --epsilon 1", "ledger status"]
+)
+def test_an_odd_place_for_a_ledger_is_refused_in_our_words(town, command):
+    before = set(contents("."))
+    for place in odd_places(town):
+        done = run(*command.split(), "--ledger", place)
+        codes = {LedgerError.exit_code, SpecError.exit_code if len(place) > 255 else None}
+        assert done.code in codes, (place, done)
+        assert "Traceback" not in done.err
+    assert "release" not in set(contents(".")) - before
+
+
+# A ledger is on disk whole or not at all.
+
+
+def test_a_full_disk_undoes_the_whole_step(path):
+    with opened(path) as ledger:
+        database = ledger._store._database
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        with ledger.hold("k1"):
+            charge(ledger)
+            database.execute(f"PRAGMA max_page_count = {pages + 1}")
+            with pytest.raises(LedgerError, match="no room") as caught:
+                ledger.commit("k1", np.zeros(100_000, np.int64), source="OpenDP 0")
+            assert "disk is full" not in "".join(traceback.format_exception(caught.value))
+            assert [event.kind for event in ledger.history()] == ["register", "reserve"]
+            database.execute("PRAGMA max_page_count = 1000000")
+            ledger.commit("k1", np.zeros(100_000, np.int64), source="OpenDP 0")
+        ledger.verify()
+    assert spent(path) == UNIT
+
+
+def test_a_full_disk_under_a_large_file_leaves_nothing(path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device", "CANARY")
+
+    with opened(path) as ledger, ledger.hold("k1"):
+        charge(ledger)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(LedgerError, match="there is no room") as caught:
+                ledger.commit("k1", np.zeros(600_000, np.int64), source="OpenDP 0")
+        assert "CANARY" not in str(caught.value)
+        assert list((path.parent / "ledger.db.measurements").iterdir()) == []
+        assert ledger.commit("k1", np.ones(600_000, np.int64), source="OpenDP 0").values[0] == 1
+
+
+def test_a_failed_step_is_undone_whole_and_its_file_never_outlives_the_next(path, monkeypatch):
+    real = store.MeasurementFile.publish
+
+    def publish_and_fail(file):
+        real(file)
+        raise OSError(5, "Input/output error")
+
+    large = np.zeros(600_000, np.int64)
+    monkeypatch.setattr(store.MeasurementFile, "publish", publish_and_fail)
+    with opened(path) as ledger:
+        for go_on in (lambda: charge(ledger), lambda: None):
+            with ledger.hold("k1"):
+                charge(ledger)
+                with pytest.raises(LedgerError, match="Input/output"):
+                    ledger.commit("k1", large, source="OpenDP 0")
+                assert "commit" not in [event.kind for event in ledger.history()]
+                assert len(list(path.parent.rglob("*.i64"))) == 1
+                go_on()
+        ledger.abandon("k1")
+        assert list(path.parent.rglob("*.i64")) == []
+
+
+def test_an_uncommitted_draw_is_removed_when_its_run_is_begun_again(path):
+    with opened(path) as ledger, ledger.hold("k1"):
+        charge(ledger)
+        (entry,) = ledger._store.read()[0].entries.values()
+        file = ledger._file(entry)
+        file.write_pending(VALUES)
+        file.publish()
+        charge(ledger)
+        assert list(path.parent.rglob("*.i64")) == []
+
+
+def test_a_large_file_and_its_name_are_durable_before_the_commit(path, monkeypatch):
+    synced = []
+    real = os.fsync
+
+    def watched(descriptor):
+        with opened(path) as other:
+            synced.append((stat.S_ISDIR(os.fstat(descriptor).st_mode), other.head().seq))
+        real(descriptor)
+
+    with opened(path) as ledger, ledger.hold("k1"):
+        charge(ledger)
+        monkeypatch.setattr(os, "fsync", watched)
+        ledger.commit("k1", np.zeros(600_000, np.int64), source="OpenDP 0")
+    # The new folder's name, the file, its pending name, its name.
+    assert synced == [(True, 2), (False, 2), (True, 2), (True, 2)]
+
+
+def test_a_new_ledger_is_whole_in_its_file_before_its_log_is_closed(tmp_path, monkeypatch):
+    """Closing moves what the log holds into the file; on a full disk it fails without a word."""
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_SCHEMA", "no statement")
+        with pytest.raises(sqlite3.OperationalError):
+            store._create(tmp_path / "ledger.db")
+    assert list(tmp_path.iterdir()) == []
+    seen = []
+
+    class Watched(sqlite3.Connection):
+        def close(self):
+            (draft,) = tmp_path.glob("*.new")
+            alone = tmp_path / "alone" / "ledger.db"
+            alone.parent.mkdir(mode=0o700)
+            alone.write_bytes(draft.read_bytes())
+            alone.chmod(0o600)
+            seen.append(alone)
+            super().close()
+
+    real = sqlite3.connect
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", lambda *a, **s: real(*a, **s, factory=Watched))
+        store._create(tmp_path / "ledger.db")
+    (alone,) = seen
+    with opened(alone) as ledger:
+        ledger.register("people", CAP)
+        release(ledger)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EINVAL])
+def test_a_folder_that_was_there_need_not_be_readable(tmp_path, monkeypatch, code):
+    """Where names can be made in a folder but not listed, or it cannot be synchronised."""
+    real, refused, kind = store.sync_path, {tmp_path}, code
+
+    def sync(path):
+        if path in refused:
+            raise OSError(kind, os.strerror(kind))
+        real(path)
+
+    monkeypatch.setattr(store, "sync_path", sync)
+    with Ledger.open(tmp_path / "a" / "b" / "ledger.db", create=True):
+        pass
+    refused = {tmp_path / "c"}  # a folder just made, whose names must be durable
+    with pytest.raises(LedgerError), Ledger.open(tmp_path / "c/b/ledger.db", create=True):
+        pass
+    refused, kind = {tmp_path}, errno.EIO
+    with pytest.raises(LedgerError), Ledger.open(tmp_path / "d" / "ledger.db", create=True):
+        pass
+
+
+def test_the_default_path_is_the_users_state_or_as_told(monkeypatch):
+    monkeypatch.delenv("DPQUERY_LEDGER", raising=False)
+    monkeypatch.setenv("HOME", "/h")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert default_path() == Path("/h/.local/state/dpquery/ledger.db")
+    monkeypatch.setenv("XDG_STATE_HOME", "/s")
+    assert default_path() == Path("/s/dpquery/ledger.db")
+    monkeypatch.setenv("DPQUERY_LEDGER", "/l/x.db")
+    assert default_path() == Path("/l/x.db")

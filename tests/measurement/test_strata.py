@@ -1,6 +1,5 @@
 """The error of the sample: where it is told, what declared strata take off, where it is left."""
 
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from release_parts import released_samples
+from release_parts import told_by_releases
 from town import ok
 
 from dpquery.exceptions import SpecError
@@ -464,33 +463,15 @@ def clustered(rng):
 def drawn_and_released(folder, *, samples, sampled=stratified, inclusion=False, epsilon=4):
     """Return of every answer the true one, and what each of some releases tells of it.
 
-    Each is of a sample of its own.
-
-    Returns:
-        By item, (m,) true answers and (samples, 4, m): the error of the sample and the ends of the
-        interval of both, and this error as if nothing were said of the design.
+    See `told_by_releases`; each is of a sample of its own.
     """
     text = CLUSTERED if sampled is clustered else SPEC.replace("MORE", STRATA)
     text = text.replace("}}}\nbudget", "}}, inclusion: true}\nbudget") if inclusion else text
     Path("workload.yaml").write_text(text)
     ok("plan", "workload.yaml", "--epsilon", str(epsilon), "--time-limit", "0")
-    content, told = Path("dpquery.plan").read_bytes(), defaultdict(list)
-    truth, drawn = sampled(np.random.default_rng(7))
-    released = released_samples(content, drawn, folder=folder, samples=samples, epsilon=epsilon)
-    for spec, answers, derived in released:
-        without = replace(answers.sampling, design=None)
-        for item in (item for item in spec.items if item.name in truth):
-            of_both = (
-                next(replace(answers, sampling=s)(item)) for s in (answers.sampling, without)
-            )
-            (std, _, low, high), (poisson, *_) = (one.extra for one in of_both)
-            told[item.name].append([std, low, high, poisson])
-        files = [derived(s) for s in (answers.sampling, without)]
-        for item, one, other in zip(spec.derived, *files, strict=True):
-            names = ("sampling_std", "total_low", "total_high")
-            ours = [one.rows[name].to_numpy().astype(float) for name in names]
-            told[item.name].append([*ours, other.rows["sampling_std"].to_numpy().astype(float)])
-    return truth, {name: np.array(each) for name, each in told.items()}
+    content, (truth, drawn) = Path("dpquery.plan").read_bytes(), sampled(np.random.default_rng(7))
+    told = told_by_releases(content, drawn, folder=folder, samples=samples, epsilon=epsilon)
+    return truth, {name: told[name][:, :4] for name in truth}
 
 
 def test_two_releases_tell_the_error_of_the_design(own_folder):
