@@ -524,9 +524,12 @@ def test_a_wrong_filter_is_caught(accounting, admits, charged):
 
 
 def test_the_guarantee_on_record_is_the_one_that_was_priced(path):
-    price = Price(UNIT, CAP.currency, CAP.unit, UNIT // 2)
+    pure = Price(UNIT, CAP.currency, CAP.unit, UNIT // 2)
+    found = replace(pure, pure=None, threshold=Fraction(1, 7))
+    wrong = [(found, {}), (found, {"threshold": "1/9"}), (pure, {}), (pure, {"zcdp": "1/2"})]
+    wrong += [(pure, {"pure": "1"}), (pure, {"pure": "1/2", "zcdp": "1"})]
     with opened(path) as ledger, ledger.hold("k"):
-        for native in ({}, {"zcdp": "1/2"}, {"pure": "1"}, {"pure": "1/2", "zcdp": "1"}):
+        for price, native in wrong:
             with pytest.raises(ValueError, match="guarantee"):
                 ledger.reserve("people", key="k", price=price, native=native, details={})
     assert spent(path) == 0
