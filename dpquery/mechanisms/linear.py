@@ -319,8 +319,9 @@ class LinearAnswers:
 
     @cached_property
     def variances(self) -> dict[int, float]:
-        """Variance of a block's queries, by position, where all of its queries have the same."""
-        return self.measured.strategy.uniform_variances(self.compiled.workload.blocks)
+        """Variance of a block's queries, by its place, where all of its queries have the same."""
+        blocks = self.compiled.workload.blocks
+        return self.measured.strategy.uniform_variances(blocks, self.positions)
 
     @cached_property
     def _known_errors(self) -> dict[Hashable, Floats]:

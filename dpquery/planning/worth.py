@@ -570,7 +570,7 @@ class _Trials:
         if len(self.priced.items) == 1:
             return rmse
         asked = self.compiled.workload.select(self.compiled.items[place])
-        quick = self._quick(asked, ())
+        quick = self._quick(asked, (range(len(asked.blocks)),))
         return rmse if quick is None else min(rmse, self.priced.std * unit * quick.rmse)
 
     def weighed(self, place: int, spec: Spec) -> Weighed | None:

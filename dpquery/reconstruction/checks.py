@@ -30,12 +30,7 @@ from dpquery.operators.blocks import Block, Workload
 from dpquery.operators.cells import CellClassBlock
 from dpquery.public_chance import public_generator, public_seed
 from dpquery.reconstruction.intervals import standard_errors
-from dpquery.reconstruction.least_squares import (
-    Measured,
-    MeasuredValues,
-    discrepancies,
-    reconstruct,
-)
+from dpquery.reconstruction.least_squares import Measured, MeasuredValues, discrepancies
 from dpquery.strategy.algebra.query_powers import QueryPairs, QueryRows
 from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.strategy import Noise, Strategy, WeightedBlock
@@ -167,7 +162,7 @@ class _Check:
         self.checked = [pair for item in items for pair in item]
         self.ends = np.cumsum([len(item) for item in items])[:-1]
         # the standard errors of every block's answers, as a release states them
-        uniform = strategy.uniform_variances([block for block, _ in self.checked])
+        uniform = strategy.uniform_variances(*self._asked(range(len(self.checked))))
         self.std = [
             np.full(1, noise_std * math.sqrt(uniform[k]))
             if k in uniform
@@ -185,10 +180,10 @@ class _Check:
             len(measurements), lambda k: self._exact(measurements[k]), room=KEPT_VALUES
         )
         invisible, worst = LEAST_BIAS * float(self.probes.counts.sum()), 0.0
-        answered = zip(self._answers(exact), self.checked, self.std, units, strict=True)
-        for answers, (block, _), std, unit in answered:
+        for place, answers in self._answers(exact):
+            block, std = self.checked[place][0], self.std[place]
             off = np.abs(answers - block.apply(self.probes.table(block)).ravel())
-            bias = off - invisible * unit
+            bias = off - invisible * units[place]
             if not (np.isfinite(bias).all() and np.isfinite(std).all()):
                 return UNSOLVED
             worst = max(worst, float(np.where(bias > 0, bias / std, 0.0).max()))
@@ -227,19 +222,19 @@ class _Check:
         squares, largest = np.zeros((draws, len(self.ends) + 1)), 0.0
         for draw in range(draws):
             noise = self.probes.noise(self.noise_std)
-            means = []
-            answered = zip(self._answers(noise), self.std, strict=True)
-            for place, (answers, std) in enumerate(answered):
+            means = np.zeros(len(self.checked))
+            for place, answers in self._answers(noise):
+                std = self.std[place]
                 square = np.where(
                     std > 0, (answers / std) ** 2, np.where(answers == 0, 1.0, np.inf)
                 )
                 largest = max(largest, float(square.max()))
-                means.append(float(square.mean()))
+                means[place] = square.mean()
                 for sample in looked_at.get(place, ()):
                     sample.add(place, answers)
             for sample in samples:
                 sample.end_draw()
-            squares[draw] = [float(np.mean(part)) for part in np.split(np.array(means), self.ends)]
+            squares[draw] = [float(np.mean(part)) for part in np.split(means, self.ends)]
         if not largest <= chdtri(1, FALSE_ALARM / 3 / (draws * numbers)):
             return f"an answer is {math.sqrt(largest):.3g} of its standard errors off in one draw"
         chance = FALSE_ALARM / 3 / len(samples)
@@ -277,10 +272,16 @@ class _Check:
         right = QueryRows(against, other_rows[None, :], across)
         return self.noise_std**2 * self.strategy.covariances(QueryPairs(left, right))
 
-    def _answers(self, measured: Sequence[Floats]) -> Iterator[Floats]:
-        estimates = reconstruct(self.strategy, measured)
-        for block, position in self.checked:
-            yield estimates.answer(block, position).ravel()
+    def _answers(self, measured: Sequence[Floats]) -> Iterator[tuple[int, Floats]]:
+        """Yield the place of every block and its answers, those of tables of one shape together."""
+        order = sorted(range(len(self.checked)), key=lambda place: self.checked[place][0].row_shape)
+        estimates = Measured(self.strategy, measured, self.noise_std)
+        yield from zip(order, map(np.ravel, estimates.answers(*self._asked(order))), strict=True)
+
+    def _asked(self, places: Sequence[int]) -> tuple[list[Block], list[int | None]]:
+        """Return some of the blocks that are looked at, and their positions."""
+        asked = [self.checked[place] for place in places]
+        return [block for block, _ in asked], [position for _, position in asked]
 
 
 class _Sample:

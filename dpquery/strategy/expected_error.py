@@ -55,7 +55,7 @@ def block_errors(
 ) -> list[BlockError]:
     """Return the error of every block of a workload."""
     scale, errors = squared_sensitivity(strategy, change), []
-    uniform = strategy.uniform_variances(workload.blocks)
+    uniform = strategy.uniform_variances(workload.blocks, range(len(workload.blocks)))
     known: dict[Hashable, BlockError] = {}
     for position, block in enumerate(workload.blocks):
         if position in uniform:

@@ -256,8 +256,12 @@ class Strategy(Sent, ABC):
         """Return a value equal for blocks of the same variances, row by row; None if unknown."""
         return None
 
-    def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
-        """Return the variance under unit noise of blocks, by position, where it is one number.
+    def uniform_variances(
+        self, blocks: Sequence[Block], positions: Sequence[int | None]
+    ) -> dict[int, float]:
+        """Return the variance under unit noise of blocks, by their number, where it is one.
+
+        Positions are as in `power_sums`.
 
         Raises:
             UnsupportedWorkloadError: such a block asks for what is not measured.

@@ -85,7 +85,7 @@ def test_what_is_encoded_is_decoded(kind, seed):
 @two_seeds
 def test_sums_of_powers_are_those_of_dense_coefficients(kind, seed):
     for strategy, workload in strategies(kind, seed):
-        uniform = strategy.uniform_variances(workload.blocks)
+        uniform = strategy.uniform_variances(workload.blocks, range(len(workload.blocks)))
         for position, block in enumerate(workload.blocks):
             C = row_coefficients(strategy, block, position)
             sums = strategy.fourth_and_sixth(block, position=position)
@@ -360,16 +360,18 @@ def test_the_variance_of_uniform_tables_is_that_of_every_query(seed, noise):
         for b in subsets_of(tuple(range(len(shape))))
     ]
     for strategy, workload in random_strategies(rng, shape, noise):
-        if strategy.name not in ("marginals", "factors", "residual"):
-            assert strategy.uniform_variances(workload.blocks) == {}
-            continue
         blocks = (*workload.blocks, *plain)
-        computed = strategy.uniform_variances(blocks)
+        positions = [*range(len(workload.blocks)), *[None] * len(plain)]
+        computed = strategy.uniform_variances(blocks, positions)
         if strategy.name == "marginals":
             assert set(computed) >= set(range(len(workload.blocks), len(blocks)))
-        for position, value in computed.items():
-            terms = strategy.power_sums(blocks[position], position=position, order=2)
-            slow = expand(terms, blocks[position].row_shape)
+        if isinstance(strategy, DirectStrategy):
+            assert set(computed) == set(range(len(workload.blocks)))
+        elif strategy.name not in ("marginals", "factors", "residual"):
+            assert computed == {}
+        for place, value in computed.items():
+            terms = strategy.power_sums(blocks[place], position=positions[place], order=2)
+            slow = expand(terms, blocks[place].row_shape)
             assert slow == pytest.approx(np.full(slow.shape, value), rel=1e-9)
 
 

@@ -45,7 +45,7 @@ from dpquery.strategy.search.candidates import (
     product_candidate,
     residual_candidate,
 )
-from dpquery.strategy.sensitivity import sensitivity
+from dpquery.strategy.sensitivity import block_norms
 from dpquery.strategy.shapes.direct import DirectStrategy
 from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
@@ -90,10 +90,8 @@ def budgeted_mechanism(problem: Problem) -> Proposal:
         weight * float(block.shape[0])
         for weight, block in zip(workload.weights, workload.blocks, strict=True)
     ]
-    costs = [
-        float(sensitivity([WeightedBlock(1, block)], problem.noise)) for block in workload.blocks
-    ]
-    weights = split_budget(np.array(errors), np.array(costs), noise=problem.noise)
+    costs = block_norms([WeightedBlock(1, block) for block in workload.blocks], problem.noise)
+    weights = split_budget(np.array(errors), np.array(costs, float), noise=problem.noise)
     return Proposal(DirectStrategy("Workload+", problem.noise, workload, tuple(weights)))
 
 

@@ -7,7 +7,7 @@ C F = Q for each attribute. With t F = 1 for the total, an r-of-k block is then
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar, Self
@@ -248,6 +248,12 @@ class DirectStrategy(Strategy):
         if rows is None:
             raise UnsupportedWorkloadError("no measured question has the rows that are asked for")
         return rows
+
+    def uniform_variances(
+        self, blocks: Sequence[Block], positions: Sequence[int | None]
+    ) -> dict[int, float]:
+        own = ((k, position) for k, position in enumerate(positions) if position is not None)
+        return {k: float(self.weights[position]) ** -2 for k, position in own}
 
     def power_sums(self, block: Block, *, position: int | None, order: int) -> RowTerms:
         if position is None:

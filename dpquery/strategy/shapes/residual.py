@@ -1,6 +1,6 @@
 """Cores and totals of attribute subsets (OPT_R): nothing is measured twice."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import ClassVar, Self
@@ -85,8 +85,10 @@ class ResidualStrategy(SplitStrategy):
             raise UnsupportedWorkloadError(f"no measurement holds the attributes {b}")
         return float(self.weights[b]) ** -2
 
-    def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
-        return {} if self.block_cores else super().uniform_variances(blocks)
+    def uniform_variances(
+        self, blocks: Sequence[Block], positions: Sequence[int | None]
+    ) -> dict[int, float]:
+        return {} if self.block_cores else super().uniform_variances(blocks, positions)
 
     def supports(self, block: Block) -> bool:
         return wide_attributes(block) in self.weights

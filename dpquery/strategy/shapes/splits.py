@@ -411,7 +411,9 @@ class SplitStrategy(Strategy):
             UnsupportedWorkloadError: no measurement holds all attributes of b.
         """
 
-    def uniform_variances(self, blocks: Iterable[Block]) -> dict[int, float]:
+    def uniform_variances(
+        self, blocks: Sequence[Block], positions: Sequence[int | None]
+    ) -> dict[int, float]:
         splits = [
             None if n == 1 else split for n, split in zip(self.shape, self.splits, strict=True)
         ]
