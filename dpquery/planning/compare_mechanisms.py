@@ -227,7 +227,7 @@ def _beside_zero(report: PlanReport, stage: Stage) -> str:
     zero = fmean(
         errors_of(part, lambda _: np.zeros(1), proxy, rounds=0).rmse for proxy in stage.proxies
     )
-    least = min([_linear_errors(report, stage.workload)[0], *(f.rmse for f in report.plan.fits)])
+    least = min([_linear_errors(report, stage.workload).rmse, *(f.rmse for f in report.plan.fits)])
     if least < zero:
         return ""
     measure = f"{'weighted ' * report.spec.weighted}RMSE"
@@ -246,7 +246,7 @@ def _of_tables(
     )
     always = request.mechanism == "adaptive"
     compared = not always and report.plan.objective == "rmse"
-    linear = _linear_errors(report, stage.workload)[0] if compared else math.inf
+    linear = _linear_errors(report, stage.workload).rmse if compared else math.inf
 
     def rehearsal(part: WorkloadPart, end: float) -> Rehearsed:
         limited = replace(stage, part=part, end=end)
@@ -255,9 +255,8 @@ def _of_tables(
 
     part, done = finished_in_time(parts_of(stage.workload), time_limit, rehearsal)
     if not part.is_whole:
-        priced = report.priced[0]
-        strategy, noise_std = _measured(priced, stage.workload)
-        estimates = Errors(priced.weighted_rmse, linear_largest(priced, stage.workload))
+        strategy, noise_std = _measured(report.priced[0], stage.workload)
+        estimates = _expected(report.priced[0], stage.workload)
         runs = part.scaled(done.runs, strategy, noise_std=noise_std, estimates=estimates)
         done = replace(done, runs=tuple(runs))
     stage = replace(stage, part=part)
@@ -304,7 +303,7 @@ def _of_rap(
 def _rehearsal(
     done: Rehearsed, stage: Stage, report: PlanReport, request: MechanismRequest, key: str
 ) -> Rehearsal:
-    linear_rmse, linear_max = _linear_errors(report, stage.workload)
+    linear = _linear_errors(report, stage.workload)
     rmse, rmse_spread, largest, largest_spread = means_and_spreads(done.runs)
     return Rehearsal(
         epsilon=stage.guarantee.epsilon,
@@ -315,8 +314,8 @@ def _rehearsal(
         rmse_spread=rmse_spread,
         max_error=largest,
         max_error_spread=largest_spread,
-        linear_rmse=linear_rmse,
-        linear_max_error=linear_max,
+        linear_rmse=linear.rmse,
+        linear_max_error=linear.largest,
         margin=PRIOR_MARGINS[key] if request.proxy is None else PROXY_MARGIN,
         preferred=False,
     )
@@ -331,14 +330,14 @@ def beside_fits(report: PlanReport, workload: Workload) -> PlanReport:
     plan = report.plan
     if plan.preferred is None:
         raise ValueError("the plan prefers a linear strategy")
-    rmse, largest = _linear_errors(report, workload)
+    now = _linear_errors(report, workload)
     for fit in plan.fits:
-        plan = plan.with_fit(replace(fit, linear_rmse=rmse, linear_max_error=largest))
+        plan = plan.with_fit(replace(fit, linear_rmse=now.rmse, linear_max_error=now.largest))
     return replace(report, plan=plan)
 
 
-def _linear_errors(report: PlanReport, workload: Workload) -> tuple[float, float]:
-    """Return the weighted RMSE and the largest error of a linear selection, to set beside RAP's.
+def _linear_errors(report: PlanReport, workload: Workload) -> Errors:
+    """Return the errors of a linear selection, to set beside RAP's.
 
     They are those of its best column where columns were compared. RAP takes what Gaussian noise
     does. A linear strategy that takes more is set beside it at an equal share of the budget, which
@@ -346,16 +345,15 @@ def _linear_errors(report: PlanReport, workload: Workload) -> tuple[float, float
     """
     closest, best = report.plan.closest, report.priced[0]
     if closest is not None:
-        return closest.best.rmse, closest.best.max_error
+        return Errors(closest.best.rmse, closest.best.max_error)
     if best.selection.noise != "gaussian" and best.equal is not None:
         best = replace(best, std=best.equal.std)
-    return best.weighted_rmse, linear_largest(best, workload)
+    return _expected(best, workload)
 
 
-def linear_largest(best: SelectionAtBudget, workload: Workload) -> float:
-    """Return the expected largest absolute error of a linear selection, in counts."""
+def _expected(best: SelectionAtBudget, workload: Workload) -> Errors:
     strategy, noise_std = _measured(best, workload)
-    return expected_largest(strategy, workload, noise_std=noise_std)
+    return Errors(best.weighted_rmse, expected_largest(strategy, workload, noise_std=noise_std))
 
 
 def _measured(best: SelectionAtBudget, workload: Workload) -> tuple[Strategy, float]:

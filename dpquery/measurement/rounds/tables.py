@@ -327,8 +327,20 @@ class TableRounds(Rounds):
         return 2 + self.candidates.sizes[number]
 
     def at(self, guarantee: Guarantee, privacy: Privacy) -> "TableRounds":
-        rounds = table_rounds(self.workload, privacy=privacy, guarantee=guarantee, rows=self.rows)
-        return replace(rounds, edition=self.edition, candidates=self.candidates)
+        return replace(self, guarantee=guarantee).checked()
+
+    def checked(self) -> "TableRounds":
+        """Return these rounds; SpecError where noise of theirs could not be drawn."""
+        left = self.rounds_rho
+        cheapest, all_left = self.round(0, left), self.round(left // self.unit, left)
+        stds = [self.first_std, self.std(cheapest), self.std(all_left)]
+        closing = [
+            scale
+            for numbers in self.measured_items
+            for scale in (self.distance_scale(len(numbers)), self.largest_scale)
+        ]
+        self.check_noise([*(std * STEPS for std in stds), *closing], cheapest.rate)
+        return self
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -366,7 +378,7 @@ def table_rounds(
             f"the questions distinguish {classes:,} values of all attributes, and the limit of "
             f"adaptive measurement is {MAX_ADAPTIVE_CLASSES:,}; ask for coarser sets"
         )
-    rounds = TableRounds(
+    return TableRounds(
         workload=workload,
         guarantee=guarantee,
         records=privacy.max_rows,
@@ -374,17 +386,7 @@ def table_rounds(
         total=declared_total(privacy, rows),
         rows=rows,
         candidates=candidate_tables(workload, items),
-    )
-    left = rounds.rounds_rho
-    cheapest, all_left = rounds.round(0, left), rounds.round(left // rounds.unit, left)
-    stds = [rounds.first_std, rounds.std(cheapest), rounds.std(all_left)]
-    closing = [
-        scale
-        for numbers in rounds.measured_items
-        for scale in (rounds.distance_scale(len(numbers)), rounds.largest_scale)
-    ]
-    rounds.check_noise([*(std * STEPS for std in stds), *closing], cheapest.rate)
-    return rounds
+    ).checked()
 
 
 def candidate_tables(workload: Workload, items: Sequence[Sequence[int]] = ()) -> CandidateTables:
