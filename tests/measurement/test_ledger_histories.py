@@ -480,6 +480,9 @@ HISTORIES = {
         abandon("k"),
         abandon("k", words="no unfinished run"),
         release("people", "k"),
+        unfinished("people", "l", 2 * UNIT),
+        abandon("l"),
+        release("people", "l", 2 * UNIT, words="nothing is left"),
     ],
     "a key on record is never taken for a dearer one or for another dataset's": [
         *WAVES,
