@@ -16,9 +16,8 @@ import re
 import textwrap
 from pathlib import Path
 
-from dpquery.spec.numbers import power
 from dpquery.spec.parsing.fields import DEFINITIONS, MAPPINGS, WORDS, SpecFields
-from dpquery.spec.parsing.forms import Schema
+from dpquery.spec.parsing.forms import Schema, limits
 from dpquery.spec.parsing.mappings import Field
 
 
@@ -142,23 +141,12 @@ def _words(schema: object) -> str:
             return "`true` or `false`"
         case {"type": ["string", *_], "pattern": str(pattern)}:
             return f"text of the form `{pattern[1:-1]}`"
-        case {"type": ["integer", *_], **limits}:
-            return f"whole number{_limits(limits)}"
-        case {"type": ["number", *_], **limits}:
-            return f"number{_limits(limits)}"
+        case {"type": ["integer", *_], **known}:
+            return f"whole number{limits(known)}"
+        case {"type": ["number", *_], **known}:
+            return f"number{limits(known)}"
         case _:
             return "text"
-
-
-def _limits(schema: dict[object, object]) -> str:
-    ends = {"minimum": "at least", "maximum": "at most"}
-    ends |= {"exclusiveMinimum": "above", "exclusiveMaximum": "below"}
-    limits = [f"{words} {_figure(schema[end])}" for end, words in ends.items() if end in schema]
-    return f", {' and '.join(limits)}" if limits else ""
-
-
-def _figure(end: object) -> str:
-    return f"{end:,}" if isinstance(end, int) else power(float(str(end)))
 
 
 _WIDTH = 100

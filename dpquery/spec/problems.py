@@ -22,6 +22,7 @@ _OF_SEVERAL = {" is outside ": " are outside ", " is not a value of ": " are not
 _LONGEST = 40  # characters of what was given that a message repeats
 _COMPARED = 1000  # names that are worth a search for the nearest one
 _MEANT = {
+    "ascii": "utf-8",
     "average": "mean",
     "bins": "width",
     "bool": "boolean",
@@ -33,6 +34,7 @@ _MEANT = {
     "filter": "where",
     "group_by": "product",
     "groupby": "product",
+    "iso-8859-1": "latin-1",
     "max": "range",
     "min": "range",
     "missing": "other",
@@ -46,7 +48,9 @@ _MEANT = {
     "show": "status",
     "sql": "product",
     "tables": "workload",
+    "us-ascii": "utf-8",
     "variables": "domain",
+    "windows-1252": "cp1252",
 }
 """Words of other tools, and the one of ours that is meant where it stands among the known ones."""
 

@@ -482,7 +482,11 @@ def test_items_share_one_attribute_behind_the_declared_ones():
             "domain: {rows_per_person_to: boolean, year",
             "4:10: 'rows_per_person_to' is the name of a column that the release adds",
         ),
-        ("{up_to: 10}", "{up_to: 0}", "7:43: up_to is 0; expected 1 to 10,000 rows of one person"),
+        (
+            "{up_to: 10}",
+            "{up_to: 0}",
+            "7:43: expected the most rows that are told apart, a whole number, at least 1 and at",
+        ),
         ("{up_to: 10}", "20", "7:35: expected rows_per_person, a mapping with keys among up_to"),
         ("{up_to: 10}", "{}", "7:35: rows_per_person needs the key 'up_to'; add it"),
         ("{year: identity}", "{rows_per_person: identity}", "6:29: unknown attribute 'rows_per_p"),

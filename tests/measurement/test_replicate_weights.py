@@ -399,9 +399,12 @@ REFUSED = {
     "effective: 300": ("effective: 300\n    design_effect: 2", "leave out `design_effect`"),
     "  weight:": ("  weight:\n    clusters: {of: sex}", "leave out .* `strata` and `clusters`"),
     "column: wt": ("column: rep09", "'rep09' is a replicate weight and something else"),
-    "{first: rep08, count: 4,": ("{first: '%s', count: 1," % ("9" * 5000), "expected 2 to 1,000"),
-    "count: 4": ("count: 1", "expected 2 to 1,000 columns"),
-    "factor: 0.25": ("factor: 0", "expected a number above 0"),
+    "{first: rep08, count: 4,": (
+        "{first: '%s', count: 1," % ("9" * 5000),
+        "number, at least 2 and at most 1,000, found",
+    ),
+    "count: 4": ("count: 1", "number, at least 2 and at most 1,000, found"),
+    "factor: 0.25": ("factor: 0", "above 0 and at most 1,000, found"),
 }
 
 

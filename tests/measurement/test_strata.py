@@ -300,8 +300,8 @@ REFUSED = {
     "{of: area, rows: {n: 9}}": "unknown attribute 'area'",
     f"{ROWS}}}}}": "is given for 1 of 4 values of 'region', the first of them 'w'; add how many",
     f"{ROWS}, x: 9}}}}": "'x' is not a value of 'region'",
-    f"{ROWS}, w: 1}}}}": "1 is no size of a stratum; expected 2 to",
-    f"{ROWS}, w: -5}}}}": "-5 is no size of a stratum; expected 2 to",
+    f"{ROWS}, w: 1}}}}": "at least 2 and at most 1,000,000,000,000, found '1'; join",
+    f"{ROWS}, w: -5}}}}": "at least 2 and at most 1,000,000,000,000, found '-5'; join",
     f"{ROWS}, w: 900, W: 100}}}}": "'W' is not a value of 'region'; did you mean 'w'?",
     "{of: region, rows: {n: 9, e: 9, s: 9, w: 9}}": "36 records were drawn from all strata, and by "
     "the rest of the spec there are at least 2,800; give the numbers of records in the file",

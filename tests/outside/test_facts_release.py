@@ -319,14 +319,20 @@ def known_mistakes(text, item="product: {region: identity}"):
     ("text", "message"),
     [
         ("region,value\nNorth,3\n", "r.csv has no value for South; add a line"),
-        ("region,value\nNorth,3\nSouth,4\n1,3\n", "r.csv:4: this row is there twice; keep one"),
-        ("region,value\nNorth,-3\nSouth,4\n", "r.csv:2: this is no total of records; expected 0"),
-        ("region,value\nNorth,3.5\nSouth,4\n", "r.csv:2: this is no total; expected a whole"),
-        ("region,value\nNorth,\nSouth,4\n", "r.csv:2: this is no total; expected a whole number"),
-        ("region,total\nNorth,3\nSouth,4\n", "r.csv:1: expected one column 'value' in the header"),
-        ("place,value\nNorth,3\nSouth,4\n", "r.csv:1: expected one column 'region' in the header"),
-        ("region,value\nNorth,3,4\nSouth,4\n", "r.csv:2: expected 2 fields, found 3"),
-        ("", "r.csv:1: expected one column 'region' in the header; write region,value"),
+        ("region,value\nNorth,3\nSouth,4\n1,3\n", "r.csv:4:1: this row is there twice; keep one"),
+        ("region,value\nNorth,-3\nSouth,4\n", "r.csv:2:1: this is no total of records; expected 0"),
+        ("region,value\nNorth,3.5\nSouth,4\n", "r.csv:2:1: this is no total; expected a whole"),
+        ("region,value\nNorth,\nSouth,4\n", "r.csv:2:1: this is no total; expected a whole number"),
+        (
+            "region,total\nNorth,3\nSouth,4\n",
+            "r.csv:1:1: expected one column 'value' in the header",
+        ),
+        (
+            "place,value\nNorth,3\nSouth,4\n",
+            "r.csv:1:1: expected one column 'region' in the header",
+        ),
+        ("region,value\nNorth,3,4\nSouth,4\n", "r.csv:2:1: expected 2 fields, as the header has"),
+        ("", "the file 'r.csv' lists no value"),
     ],
 )
 def test_a_file_of_totals_is_refused_at_its_line(text, message):

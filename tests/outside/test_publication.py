@@ -170,7 +170,7 @@ def test_rules_that_no_release_states_are_refused(released_town, rules):
 def test_an_attribute_may_be_called_published_where_there_are_no_rules():
     named = SPEC.replace("region:", "published:").replace("region,", "published,")
     assert parse(named, name="w.yaml", files={}).items[0].publish is None
-    with pytest.raises(SpecError, match="attribute is called; name the attribute otherwise"):
+    with pytest.raises(SpecError, match="a column that the release adds; name the attribute"):
         parse(named + RULES, name="w.yaml", files={})
 
 

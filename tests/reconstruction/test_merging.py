@@ -492,7 +492,7 @@ def test_merged_rows_are_published_by_the_rules_of_their_item(noise):
          "the values of 'sex' have neither an order nor a hierarchy"),
         ("of: ages, over: age, rel_error: 0.2}}", "of: bands, over: age, rel_error: 0.2}}",
          "'bands' does not have one row for each value of 'age'; ask for `age: identity`"),
-        (", rel_error: 0.2}}", ", rel_error: 0}}", "rel_error is '0'; expected a share above 0"),
+        (", rel_error: 0.2}}", ", rel_error: 0}}", "above 0 and at most 2, found '0'; 0.3 is 30 %"),
         (", rel_error: 0.2}}", "}}", "merged needs the key 'rel_error'; add it"),
         (", rows: about 2000", "", "how large rows are to be expected is not known; say `rows:"),
         ("sizes.csv}}", "none.csv}}", "workload.yaml:15:72: none.csv cannot be read"),
@@ -507,7 +507,7 @@ def test_what_cannot_be_merged_is_refused_at_its_place(noise, given, instead, me
 def test_sizes_that_are_no_numbers_or_missing_are_refused_with_their_line(noise):
     text = Path("sizes.csv").read_text()
     Path("sizes.csv").write_text(text.replace("0,F,100.00", "0,F,many"))
-    assert "sizes.csv:2: this is no size" in refused("plan", "workload.yaml", code=2)
+    assert "sizes.csv:2:1: this is no size" in refused("plan", "workload.yaml", code=2)
     Path("sizes.csv").write_text(
         text.replace("age,sex,size", '"age","sex","estimate"').replace("0,F,100.00", "0,F,-1")
     )

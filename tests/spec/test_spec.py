@@ -303,7 +303,7 @@ def test_a_field_is_one_entry() -> None:
             [
                 "1:1: 'swims' needs the key 'fins'; add it, such as `fins: 2`",
                 "1:8: expected the pet's name, found an empty list",
-                "1:18: expected how many legs it has, a whole number, found 'x'",
+                "1:18: expected how many legs it has, a whole number, at least 0, found 'x'",
                 "1:37: no fish: 'chip'",
             ],
         ),

@@ -313,7 +313,10 @@ def test_what_a_spec_says_beside_its_workload_must_be_the_release_s(
         ("workload: []\n", "a list with at least one entry"),
         ("dataset: {id: town}\n", "needs the key 'workload'"),
         ("workload: [{name: a, product: {aeg: identity}}]", "did you mean 'age'?"),
-        ("workload: [{name: measurements, product: {age: identity}}]", "cannot name an item"),
+        (
+            "workload: [{name: measurements, product: {age: identity}}]",
+            "use a-z, 0-9, _ and -, and not 'measurements'",
+        ),
         ("workload: [", "this is not YAML"),
     ],
 )

@@ -1,6 +1,5 @@
 """Derived items and public populations, read."""
 
-import csv
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dpquery.arrays import Floats, Ints
-from dpquery.exceptions import SpecError
 from dpquery.limits import MAX_MERGED_PAIRS
 from dpquery.spec.columns import Attribute, Bins, Boolean, Dates, Integers
 from dpquery.spec.parsing.forms import ListOf, Real
@@ -26,7 +24,8 @@ from dpquery.spec.parsing.item_fields import (
     RatioFields,
     ShareFields,
 )
-from dpquery.spec.parsing.predicate_sets import Scope, read_condition
+from dpquery.spec.parsing.listed_values import FileLine, as_wide, file_lines
+from dpquery.spec.parsing.predicate_sets import Scope, column_taken, read_condition
 from dpquery.spec.parsing.yaml_nodes import ListNode, Node, TextNode
 from dpquery.spec.predicates import (
     GroupSet,
@@ -62,7 +61,7 @@ def read_row_values(
     table: Table,
     attributes: Mapping[int, Attribute],
     called: Sequence[str],
-    read: Callable[[str, str, Node], float],
+    read: Callable[[str, FileLine], float],
 ) -> tuple[Floats, Ints]:
     """Return a number for every row of a table, in row order, and its line: (m,) each.
 
@@ -74,37 +73,33 @@ def read_row_values(
         table: whose rows have numbers.
         attributes: by index.
         called: what the column of numbers may be called; the first of these that is there.
-        read: returns the number of a text, given its place.
+        read: returns the number of a text, given its line.
     """
-    try:
-        lines = list(csv.reader(read_file(name).splitlines()))
-    except SpecError as error:
-        raise node.mistake(str(error)) from None
-    header = [cell.strip() for cell in lines[0]] if lines else []
+    lines = file_lines(node, name, read_file)
+    header = lines[0].cells
     column = next((each for each in called if each in header), called[0])
     named = [attributes[i].name for i, _ in table.axes]
     for needed in (*named, column):
         if header.count(needed) != 1:
             raise node.mistake(
-                f"{name}:1: expected one column {quoted(needed)} in the header; write "
+                f"{lines[0].place}: expected one column {quoted(needed)} in the header; write "
                 f"{','.join([*named, column])}"
             )
     columns = [header.index(each) for each in named]
     codes = [_numbers(attributes[i], asked, node) for i, asked in table.axes]
     numbers, line_of = np.zeros(table.shape), np.zeros(table.shape, dtype=np.int64)
-    for number, line in enumerate(lines[1:], start=2):
-        if not line:
-            continue
-        if len(line) != len(header):
-            raise node.mistake(f"{name}:{number}: expected {len(header)} fields, found {len(line)}")
-        value = read(line[header.index(column)].strip(), f"{name}:{number}", node)
-        cell = [known.get(line[k].strip()) for k, known in zip(columns, codes, strict=True)]
+    for line in lines[1:]:
+        try:
+            value = read(as_wide(line, lines[0]).cells[header.index(column)], line)
+        except UnreadableError as error:
+            raise node.mistake(f"{line.place}: {error.message}") from None
+        cell = [known.get(line.cells[k]) for k, known in zip(columns, codes, strict=True)]
         if None in cell:
             continue  # of a value that the item does not ask for
         place = tuple(part for part in cell if part is not None)
         if line_of[place]:
-            raise node.mistake(f"{name}:{number}: this row is there twice; keep one")
-        numbers[place], line_of[place] = value, number
+            raise node.mistake(f"{line.place}: this row is there twice; keep one")
+        numbers[place], line_of[place] = value, line.place.line
     missing = np.argwhere(line_of == 0)
     if len(missing):
         row = [
@@ -126,12 +121,10 @@ def _float(text: str) -> float:
         return math.nan
 
 
-def _population(text: str, place: str, node: Node) -> float:
+def _population(text: str, line: FileLine) -> float:
     value = _float(text)
     if not 0 < value < 1e18:
-        raise node.mistake(
-            f"{place}: this population cannot be divided by; expected a number above 0"
-        )
+        raise line.mistake("this population cannot be divided by; expected a number above 0")
     return value
 
 
@@ -170,10 +163,10 @@ def _names(attribute: Attribute, asked: PredicateSet, node: Node) -> Iterator[tu
             )
 
 
-def _size(text: str, place: str, node: Node) -> float:
+def _size(text: str, line: FileLine) -> float:
     value = _float(text)
     if not abs(value) < 1e18:
-        raise node.mistake(f"{place}: this is no size; expected a number")
+        raise line.mistake("this is no size; expected a number")
     return value  # an earlier release may have estimates below 0, which their sums need
 
 
@@ -189,12 +182,7 @@ def _meeting(table: Table, *conditions: Condition) -> Table:
 
 DERIVED_COLUMNS = ("quantile", "cells", "merged", "reason")
 """Columns that no item has: no attribute of a derived item may be called so."""
-_PROBABILITY = Real(
-    "a probability",
-    above=0,
-    below=1,
-    refusal="{given} is no probability; expected a number above 0 and below 1, as 0.5 of a median",
-)
+_PROBABILITY = Real("a probability", above=0, below=1, instead="; 0.5 is that of the median")
 
 
 def read_derived(
@@ -273,10 +261,7 @@ class _Reader:
         for i in statistic.rows.attributes:
             name = self._names[i]
             if name in DERIVED_COLUMNS:
-                raise given.node().mistake(
-                    f"this adds a column {quoted(name)}, which an attribute is called; name the "
-                    f"attribute otherwise and give its header as {{column: {name}}}"
-                )
+                raise given.node().mistake(column_taken(name))
         return statistic, words
 
     @property
@@ -559,7 +544,7 @@ class _Reader:
         key: str,
         table: Table,
         columns: Sequence[str],
-        read: Callable[[str, str, Node], float],
+        read: Callable[[str, FileLine], float],
     ) -> tuple[float, ...]:
         file, node = getattr(given, key), given.node(key)
         declared = self._attributes

@@ -38,6 +38,7 @@ from dpquery.spec.parsing.listed_values import (
     read_lines,
     read_values,
 )
+from dpquery.spec.parsing.predicate_sets import column_taken
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 from dpquery.spec.problems import Place, UnreadableError, listed, meant_by, quoted
 
@@ -94,10 +95,7 @@ def _check_name(key: TextNode, declared: Mapping[str, object]) -> None:
     ends = [name.removesuffix(end) for end in ("_from", "_to") if name.endswith(end)]
     ends += [other for other in declared if other in (f"{name}_from", f"{name}_to")]
     if name in RELEASE_COLUMNS or any(other != name and other in declared for other in ends):
-        raise key.mistake(
-            f"{quoted(name)} is the name of a column that the release adds; name the attribute "
-            f"otherwise and give its header as {{column: {name}}}"
-        )
+        raise key.mistake(column_taken(name))
 
 
 def _is_binned(attribute: Attribute) -> bool:
@@ -254,14 +252,7 @@ class _DomainReader:
                 f"{quoted(name)} leads out of the spec's folder; put the file beside the spec, "
                 "with / between folders"
             )
-        try:
-            content = self._read_file(name)
-        except SpecError as error:
-            missing = isinstance(error.__context__, FileNotFoundError)
-            raise node.mistake(f"{error}{found_by if missing else ''}") from None
-        if not content.removeprefix("\ufeff").strip():
-            raise node.mistake(f"the file {quoted(name)} lists no value")
-        lines = file_lines(name, content, node.problems, delimiter=delimiter, key=key)
+        lines = file_lines(node, name, self._read_file, delimiter, key, found_by)
         return lines, delimiter or ","
 
 

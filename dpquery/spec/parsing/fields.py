@@ -21,7 +21,6 @@ from dpquery.spec.parsing.forms import (
     ByName,
     Decimal,
     Delimiter,
-    Encoding,
     Form,
     ListOf,
     PairOf,
@@ -112,14 +111,11 @@ ENCODINGS = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252")
 # Forms that several fields share.
 
 _ID = TextForm("the dataset's id", IDENTIFIER, types=("string", "number"),
-    refusal="{given} cannot be {what}; use letters, digits, dots, - and _, at most 100")
+    instead="; use letters, digits, dots, - and _, at most 100")
 # The limits keep the charges of the ledger exact and countable.
-_EPSILON = Decimal("epsilon", low=Fraction(1, 10**6), high=10**6,
-    refusal="epsilon is {given}; expected a number from 1e-6 to 1e6")
-_RHO = replace(_EPSILON, what="rho", refusal=_EPSILON.refusal.replace("epsilon", "rho"))
-_DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100),
-    refusal="delta is {given}; expected 0, or from 1e-100 to below 1, such as 1e-9")
-_WEIGHT = " is {given}; expected a number from 1e-9 to 1e9, such as "
+_EPSILON = Decimal("epsilon", low=Fraction(1, 10**6), high=10**6)
+_RHO = replace(_EPSILON, what="rho")
+_DELTA = Decimal("delta", low=0, below=1, smallest=Fraction(1, 10**100))
 _LEAST_WEIGHT = Fraction(1, 10**9)  # errors of far less could not be written down
 _FILE_OF_VALUES = TextForm("the name of a file of values", types=("string",))
 _HIERARCHY_FILE = TextForm("the name of a file of a hierarchy", types=("string",))
@@ -166,7 +162,7 @@ class DatasetFields(Fields, what="dataset"):
     version = defaulted(replace(_ID, what="the dataset's version"), "1",
         "Which file of them; a new version does not renew the budget.", "2")
     rows = optional(TextForm("the dataset's rows, such as about 50000", ROWS,
-            "expected {what}, found {given}", types=("string", "integer")),
+            types=("string", "integer")),
         "How many records the file has, publicly known: lets plan say what tables are worth. "
         "Exact only with unit row and neighbours replace, and where no column drops records.",
         "about 50000")
@@ -180,8 +176,7 @@ class UnitFields(Fields, what="unit"):
 
     person = Field(TextForm("the column that tells persons apart"),
         "The column whose value tells persons apart; in no table.", "person_id")
-    max_rows = Field(Whole("the most rows of one person", low=1, high=10**9,
-            refusal="max_rows is {value}; expected 1 to 1,000,000,000 rows of one person"),
+    max_rows = Field(Whole("the most rows of one person", low=1, high=10**9),
         "At most this many rows of each person are counted, chosen at random where there are more.",
         "3")
     keep = defaulted(Word("which rows of a person are counted", KEEP), KEEP[0],
@@ -196,8 +191,7 @@ class StrataFields(Fields, what="strata"):
         "The attribute; ask for tables by it too.", "region")
     rows = Field(ByName("the rows of strata", Whole("the number of records drawn", low=2,
             high=MAX_DECLARED_ROWS,
-            refusal="{value} is no size of a stratum; expected 2 to 1,000,000,000,000 records: "
-            "join a smaller stratum to another one, or leave `strata` out"),
+            instead="; join a smaller stratum to another one, or leave `strata` out"),
             key="value", example="rows: {north: 1200, south: 800}"),
         "How many from each, publicly known: those in the file.", "{north: 1200, south: 800}")
 
@@ -218,20 +212,16 @@ class ReplicateFields(Fields, what="replicates"):
     first = Field(TextForm("the first column of replicate weights"),
         "The first column; the others end in the next numbers.",
         "pwgtp1")
-    count = Field(Whole("the number of replicate weights", low=2, high=1000,
-            refusal="count is {value}; expected 2 to 1,000 columns of replicate weights"),
+    count = Field(Whole("the number of replicate weights", low=2, high=1000),
         "How many there are.", "80")
-    factor = Field(Decimal("the factor of replicate weights", above=0, high=1000,
-            refusal="factor is {given}; expected a number above 0, up to 1000"),
+    factor = Field(Decimal("the factor of replicate weights", above=0, high=1000),
         "What squared differences are multiplied by: 0.05 in the ACS, 1 / count in BRR and the "
         "bootstrap, (n - 1) / n in a jackknife of n clusters a stratum.", "0.05")
-    at_most = Field(Decimal("the longest differences", low=_LEAST_WEIGHT, high=10**9,
-            refusal=f"at_most{_WEIGHT}900"),
+    at_most = Field(Decimal("the longest differences", low=_LEAST_WEIGHT, high=10**9),
         "The longest that a record's differences are, the root of their sum of squares, in whole "
         "steps: some √2 times its weight in a jackknife, √count in BRR. Noise grows with it.",
         "900")
-    degrees = optional(Whole("degrees of freedom", low=1, high=10**6,
-            refusal="degrees is {value}; expected 1 to 1,000,000"),
+    degrees = optional(Whole("degrees of freedom", low=1, high=10**6),
         "Degrees of freedom, clusters less strata; count - 1 unless given.", "40")
 
 
@@ -241,25 +231,20 @@ class WeightFields(Fields, what="weight"):
     column = Field(TextForm("the column of weights"),
         "The column whose number a record counts as; in no table. What is no number, or below "
         "half a step, counts as 0.", "wt")
-    at_most = Field(Decimal("the largest weight", low=_LEAST_WEIGHT, high=10**9,
-            refusal=f"at_most{_WEIGHT}500"),
+    at_most = Field(Decimal("the largest weight", low=_LEAST_WEIGHT, high=10**9),
         "What a larger weight counts as; noise grows with it in proportion.", "500")
-    step = defaulted(Decimal("the step of weights", low=_LEAST_WEIGHT, high=10**9,
-            refusal=f"step{_WEIGHT}0.1"),
+    step = defaulted(Decimal("the step of weights", low=_LEAST_WEIGHT, high=10**9),
         Fraction(1),
         "Weights are rounded to the nearest multiple of this, so that sums are exact; at_most is "
         "one.", "0.1")
-    total = optional(Whole("what all weights add up to", low=1, high=MAX_DECLARED_ROWS,
-            refusal="total is {value}; expected 1 to 1,000,000,000,000"),
+    total = optional(Whole("what all weights add up to", low=1, high=MAX_DECLARED_ROWS),
         "About what the weights of all records add up to under at_most, publicly known: lets plan "
         "say what tables are worth.", "38000000").with_("design_effect")
-    effective = optional(Whole("the effective number of records", low=1, high=MAX_DECLARED_ROWS,
-            refusal="effective is {value}; expected 1 to 1,000,000,000,000"),
+    effective = optional(Whole("the effective number of records", low=1, high=MAX_DECLARED_ROWS),
         "The effective sample size by weights under at_most, publicly known: plan compares noise "
         "with the sample's error; with `total` it decides where that is told.",
         "1200").with_("design_effect")
-    design_effect = optional(Decimal("a design effect", above=0, high=1000,
-            refusal="design_effect is {given}; expected a number above 0, up to 1000"),
+    design_effect = optional(Decimal("a design effect", above=0, high=1000),
         "Squared weights are measured too, for a tenth of the budget: answers have the error of "
         "the sample. Its variance is that of Poisson sampling, times this for strata and "
         "clusters.", "1.4").with_("inclusion", "strata", "clusters")
@@ -303,7 +288,7 @@ class FileFields(Fields, what="file"):
 
     delimiter = defaulted(Delimiter("a delimiter", DELIMITERS), ",",
         "What stands between two fields: comma, semicolon, tab or pipe.", "';'")
-    encoding = defaulted(Encoding("an encoding", ENCODINGS), ENCODINGS[0],
+    encoding = defaulted(Word("an encoding", ENCODINGS), ENCODINGS[0],
         "How letters are written as bytes; utf-16 stands for a file with a byte order mark.",
         "latin-1")
     decimal = defaulted(Word("a decimal mark", (".", ",")), ".",

@@ -4,14 +4,14 @@ A form reads a node into a Python value, or refuses it at its place, and says it
 from which the reference page has its words: so a field names its form only once.
 """
 
-import codecs
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from dpquery.spec.calendar import Span, named_period
+from dpquery.spec.numbers import power
 from dpquery.spec.parsing.yaml_nodes import ListNode, MapNode, Node, TextNode
 from dpquery.spec.problems import UnreadableError, listed, quoted, suggestion
 
@@ -21,6 +21,7 @@ from dpquery.spec.problems import UnreadableError, listed, quoted, suggestion
 Schema = dict[str, object]
 
 _T = TypeVar("_T")
+_N = TypeVar("_N", int, Fraction)
 _W = TypeVar("_W", bound=str)
 _Read = TypeVar("_Read", covariant=True)
 
@@ -63,8 +64,21 @@ def described_as(schema: Schema, description: str) -> Schema:
     return ({"allOf": [schema]} if "$ref" in schema else schema) | {"description": description}
 
 
-def _unexpected(node: Node, what: str) -> UnreadableError:
-    return node.mistake(f"expected {what}, found {described(node)}")
+def _unexpected(node: Node, what: str, instead: str = "") -> UnreadableError:
+    return node.mistake(f"expected {what}, found {described(node)}{instead}")
+
+
+def limits(schema: Mapping[str, object] | Mapping[object, object]) -> str:
+    """Return the limits of a number in words.
+
+    >>> limits({"minimum": 1, "exclusiveMaximum": 2000})
+    ', at least 1 and below 2,000'
+    """
+    ends = {"minimum": "at least", "exclusiveMinimum": "above"}
+    ends |= {"maximum": "at most", "exclusiveMaximum": "below"}
+    found = [(words, schema[end]) for end, words in ends.items() if end in schema]
+    shown = [f"{w} {f'{e:,}' if isinstance(e, int) else power(float(str(e)))}" for w, e in found]
+    return f", {' and '.join(shown)}" if shown else ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,7 @@ class TextForm:
 
     what: str  # what messages call it
     pattern: str = ""  # what the whole of it must match
-    refusal: str = ""  # the message about one that does not, with {given} and {what}
+    instead: str = ""  # the end of the message about another one
     taken: tuple[str, ...] = ()  # texts that it must not be
     # the JSON types that editors may see in it
     types: tuple[str, ...] = ("string", "number", "boolean")
@@ -83,9 +97,8 @@ class TextForm:
             raise _unexpected(node, self.what)
         text = node.text.strip()
         if text in self.taken or (self.pattern and not re.fullmatch(self.pattern, text)):
-            message = self.refusal.format(given=described(node), what=self.what)
             also = f", and not {text!r}" if text in self.taken else ""
-            raise node.mistake(message + also)
+            raise _unexpected(node, self.what, self.instead + also)
         return text
 
     def schema(self) -> Schema:
@@ -102,12 +115,10 @@ class _Number:
     above: int | None = None  # what it must exceed
     below: int | None = None  # what it must stay under
     smallest: Fraction | None = None  # the least that it may be unless it is 0
-    # the message about a number outside, with {given} and {value}. Without one, reading leaves the
-    # limits to a stricter check that knows more than the number
-    refusal: str = ""
-    instead: str = ""  # the end of the message about what is no number
+    instead: str = ""  # the end of the message about another one
 
     kind: ClassVar[str] = "number"
+    words: ClassVar[str] = "a number such as 0.5 or 1e-9"
     pattern: ClassVar[str] = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
     def schema(self) -> Schema:
@@ -118,50 +129,41 @@ class _Number:
         given = {name: end for name, end in ends.items() if end is not None}
         return schema | {n: end if isinstance(end, int) else float(end) for n, end in given.items()}
 
-    def _decimal(self, node: Node) -> Fraction:
-        if not isinstance(node, TextNode) or not _DECIMAL.fullmatch(node.text.strip()):
-            found = f"found {described(node)}{self.instead}"
-            raise node.mistake(f"expected {self.what}, a number such as 0.5 or 1e-9, {found}")
-        return Fraction(node.text.strip())
-
-    def _check(self, node: Node, value: Fraction | float) -> None:
-        within = (
-            (self.low is None or value >= self.low)
-            and (self.high is None or value <= self.high)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-            and (self.smallest is None or value == 0 or value >= self.smallest)
-        )
-        if self.refusal and not within:
-            shown = value if isinstance(value, int) else described(node).strip("'")
-            message = self.refusal.format(given=described(node), value=shown)
-            raise node.mistake(message)
+    def _within(self, node: Node, read: Callable[[str], _N], pattern: re.Pattern[str]) -> _N:
+        """Return the number that a node is, if it has the pattern and lies within the limits."""
+        written = node.text.strip() if isinstance(node, TextNode) else ""
+        if pattern.fullmatch(written):
+            value = read(written)
+            if (
+                (self.low is None or value >= self.low)
+                and (self.high is None or value <= self.high)
+                and (self.above is None or value > self.above)
+                and (self.below is None or value < self.below)
+                and (self.smallest is None or value == 0 or value >= self.smallest)
+            ):
+                return value
+        within = " of at most 18 digits" * bool(_TOO_LARGE.fullmatch(written))
+        within += limits(self.schema())
+        within += f" (0, or at least {power(float(self.smallest))})" if self.smallest else ""
+        raise _unexpected(node, f"{self.what}, {self.words}{within}", self.instead)
 
 
 class Whole(_Number):
     """A whole number of at most 18 digits."""
 
     kind: ClassVar[str] = "integer"
+    words: ClassVar[str] = "a whole number"
     pattern: ClassVar[str] = r"[+-]?[0-9]{1,18}"
 
     def read(self, node: Node) -> int:
-        written = node.text.strip() if isinstance(node, TextNode) else ""
-        if _TOO_LARGE.fullmatch(written):
-            message = f"{described(node)} is too large for {self.what}; the limit is 18 digits"
-            raise node.mistake(message)
-        if not re.fullmatch(self.pattern, written):
-            raise _unexpected(node, f"{self.what}, a whole number")
-        self._check(node, int(written))
-        return int(written)
+        return self._within(node, int, re.compile(self.pattern))
 
 
 class Decimal(_Number):
     """A decimal number, exactly; never NaN or infinity."""
 
     def read(self, node: Node) -> Fraction:
-        value = self._decimal(node)
-        self._check(node, value)
-        return value
+        return self._within(node, Fraction, _DECIMAL)
 
 
 class Real(_Number):
@@ -169,12 +171,9 @@ class Real(_Number):
 
     def read(self, node: Node) -> float:
         try:
-            value = float(self._decimal(node))
+            return float(self._within(node, Fraction, _DECIMAL))
         except OverflowError:
-            message = f"{described(node)} is too large; the limit is 1.7e308"
-            raise node.mistake(message) from None
-        self._check(node, value)
-        return value
+            raise node.mistake(f"{described(node)} is too large; the limit is 1.7e308") from None
 
 
 @dataclass(frozen=True)
@@ -239,28 +238,6 @@ class Delimiter(Word[str]):
 
     def schema(self) -> Schema:
         return {"enum": [*self.known, "\t"]}
-
-
-class Encoding(Word[str]):
-    """An encoding; another name of a known one, as Python has it, is refused with that one."""
-
-    def read(self, node: Node) -> str:
-        if isinstance(node, TextNode) and node.text not in self.known:
-            given = _codec(node.text)
-            for word in self.known if given else ():
-                if _codec(word) == given:
-                    hint = f"did you mean {quoted(word)}?"
-                    raise node.mistake(f"{quoted(node.text)} is not {self.what}; {hint}")
-        return super().read(node)
-
-
-def _codec(name: str) -> str:
-    """Return one name for an encoding of many names, ASCII and a mark being UTF-8; or nothing."""
-    try:
-        codec = codecs.lookup(name).name
-    except (LookupError, ValueError):
-        return ""
-    return "utf-8" if codec in {"ascii", "utf-8-sig"} else codec
 
 
 @dataclass(frozen=True)

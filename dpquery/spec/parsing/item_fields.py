@@ -42,10 +42,9 @@ RANGE_WORDS = {"all": "every range", "prefix": "up to each value"}
 
 # fmt: off
 
-_REL_ERROR = Real("a relative error", above=0, high=2,
-    refusal="rel_error is {given}; expected a share above 0 and up to 2, such as 0.3 for 30 %")
+_REL_ERROR = Real("a relative error", above=0, high=2, instead="; 0.3 is 30 %")
 ITEM_NAME = TextForm("the name of the item", NAME,
-    "{given} cannot name an item, which becomes a file; use a-z, 0-9, _ and -",
+    instead="; it becomes a file: use a-z, 0-9, _ and -",
     taken=_RESERVED, types=("string", "integer", "boolean"))
 NAME_LIST = ListOf("names of attributes", ref("name"), least=0, unique=True,
     instead="; write it as in [age, sex]")
@@ -58,8 +57,7 @@ _WITHIN = ByName("groups of higher levels", either(ref("value"), ListOf("values"
 _WIDTH = Whole("the width", low=1)
 _WAYS = Whole("the number of attributes in a marginal", low=0)
 _SUMMED = Whole("the value that a record adds", low=-MAX_SUMMED_VALUE, high=MAX_SUMMED_VALUE,
-    refusal=f"{{value}} is too large to add up exactly; the limit is {MAX_SUMMED_VALUE:,} either "
-    "way: write all values in a larger unit, such as thousands")
+    instead="; write all values in a unit in which they are such, as cents or thousands")
 SUMMED_LIST = ListOf("the values to add up", _SUMMED)
 SUMMED_BY_NAME = ByName("the values to add up, a list or value: number", _SUMMED, key="value")
 TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
@@ -104,8 +102,7 @@ class MarginalFields(Fields, what="marginals"):
     up_to = choice(_WAYS, "All tables over at most this many attributes.", "3")
     sets = choice(ListOf("lists of attributes", ref("names")),
         "Lists of attributes, a table each; [] is the total.", "[[age, sex], [region], []]")
-    max_cells = choice(Whole("the most cells of a marginal", low=1,
-            refusal="max_cells is {value}; expected 1 or more, the cells of the total"),
+    max_cells = choice(Whole("the most cells of a marginal", low=1),
         "All tables with at most this many cells.", "5000")
     over = optional(_OVER, "The attributes to combine; all unless given.", "[age, sex, region]",
     ).without("sets", "`sets` names its attributes itself; leave out `over`")
@@ -116,8 +113,7 @@ class MarginalFields(Fields, what="marginals"):
 class GeometricFields(Fields, what="a distribution with a parameter"):
     """The chance falls by a factor from each attribute to the next."""
 
-    geometric = Field(Decimal("the p of a geometric distribution", above=0, below=1,
-            refusal="p is {value}; expected 0 < p < 1"),
+    geometric = Field(Decimal("the p of a geometric distribution", above=0, below=1),
         "The p of (1 - p)^rank; 1/4 where only the word is given.", "0.25")
 
 
@@ -148,8 +144,7 @@ class ThresholdFields(Fields, what="a threshold"):
             ("uniform", "zipf", "geometric")), GeometricFields), "uniform",
         "How a set's chance goes with its attributes, the first named the likeliest: the product "
         "of 1 for each, of 1/rank, or of (1 - p)^rank.", "zipf").without(*_LISTED)
-    max_cells = optional(Whole("the most cells of a table", low=1,
-            refusal="max_cells is {value}; expected 1 or more"),
+    max_cells = optional(Whole("the most cells of a table", low=1),
         "Sets whose table has more cells are not drawn.", "5000").without(*_LISTED)
 
 
@@ -171,8 +166,7 @@ class SumFields(Fields, what="a sum"):
 class PersonRowsFields(Fields, what="rows_per_person"):
     """How many persons have 1, 2, ... rows, from which max_rows is chosen next time."""
 
-    up_to = Field(Whole("the most rows that are told apart", low=1, high=MAX_PERSON_ROWS,
-            refusal=f"up_to is {{value}}; expected 1 to {MAX_PERSON_ROWS:,} rows of one person"),
+    up_to = Field(Whole("the most rows that are told apart", low=1, high=MAX_PERSON_ROWS),
         "A query for each number of rows up to this one, and one for more.", "20")
 
 
@@ -190,8 +184,7 @@ class PublishFields(Fields, what="publish"):
 
     suppress = optional(SuppressFields, "Which estimates are left out there.",
         "{rel_error: 0.3, below: 10}")
-    round_to = optional(Whole("what estimates are rounded to", low=1, high=10**9,
-            refusal="round_to is {value}; expected 1 to 1,000,000,000"),
+    round_to = optional(Whole("what estimates are rounded to", low=1, high=10**9),
         "Those shown are rounded to the nearest multiple of this.", "5")
 
 
@@ -262,12 +255,10 @@ class ItemFields(PartFields, what="a workload item", choice="an item"):
         "Unique; the name of its file in the release.", "age_by_sex")
     description = defaulted(TextForm("a description"), "",
         "What the table shows, for its readers.", "Every year of age by sex")
-    weight = defaulted(Real("a weight", above=0,
-            refusal="the weight {given} is not above 0; leave out what weighs nothing"), 1.0,
+    weight = defaulted(Real("a weight", above=0, instead="; leave out what weighs nothing"), 1.0,
         "How much its squared error counts in the plan. Errors of a sum are divided by its largest "
         "value, so that it counts as much as a table of counts.", "2")
-    share = optional(Decimal("a share of the budget", above=0, high=1,
-            refusal="the share {given} is none; expected a number above 0 and at most 1"),
+    share = optional(Decimal("a share of the budget", above=0, high=1),
         "The share of each release's budget that is reserved for it; items without one divide the "
         "rest. If no item has one, `plan` finds the best division.", "0.4")
     publish = optional(PublishFields, "Instead of the spec's `publish`, for this item.",

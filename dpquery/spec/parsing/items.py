@@ -30,6 +30,7 @@ from dpquery.spec.parsing.item_fields import (
 from dpquery.spec.parsing.predicate_sets import (
     Scope,
     Sets,
+    column_taken,
     declared_codes,
     limit_tables,
     read_choosing,
@@ -112,35 +113,27 @@ def _check_range(node: Node, column: Column, name: str) -> None:
 
 
 def _listed(node: ListNode, column: Column, name: str) -> tuple[int, ...]:
-    for item in node.items:
-        _check_whole(item)
     listed = SUMMED_LIST.read(node)
     if len(node.items) != column.length:
         raise node.mistake(
             f"{len(node.items)} numbers are listed; expected {column.length}, one for each value "
             f"of {name} in order"
         )
-    if len(listed) < len(node.items):
-        raise UnreadableError(None)
     return listed
 
 
 def _named(node: Node, attribute: Attribute) -> dict[int, int]:
     """Return the number of every code that a mapping names."""
-    entries = node.entries if isinstance(node, MapNode) else ()
-    for _, item in entries:
-        _check_whole(item)
     named: dict[int, int] = {}
-    understood = 0
-    for key, number in SUMMED_BY_NAME.read(node):
-        with key.problems.collected():
-            first, last = _codes(key, attribute)
-            if any(code in named for code in range(first, last + 1)):
-                raise key.mistake(f"{quoted(key.text)} has a number already; give one")
-            named |= dict.fromkeys(range(first, last + 1), number)
-            understood += 1
-    if understood < len(entries):
-        raise UnreadableError(None)  # what is missing cannot be said
+
+    def read(entry: tuple[TextNode, int]) -> None:
+        key, number = entry
+        first, last = _codes(key, attribute)
+        if any(code in named for code in range(first, last + 1)):
+            raise key.mistake(f"{quoted(key.text)} has a number already; give one")
+        named.update(dict.fromkeys(range(first, last + 1), number))
+
+    node.problems.each(SUMMED_BY_NAME.read(node), read)
     return named
 
 
@@ -155,15 +148,6 @@ def _codes(key: TextNode, attribute: Attribute) -> tuple[int, int]:
             "`other` out, or give the attribute `other: count`"
         )
     return column.length, column.length
-
-
-def _check_whole(node: Node) -> None:
-    """Refuse decimals with what can be done about them."""
-    if isinstance(node, TextNode) and "." in node.text:
-        raise node.mistake(
-            f"{quoted(node.text)} is no whole number; write all values in a smaller unit, such as "
-            "cents"
-        )
 
 
 _COLUMNS = (PERSON_ROWS, f"{PERSON_ROWS}_from", f"{PERSON_ROWS}_to")
@@ -193,11 +177,7 @@ def read_person_rows(
             )
     for key, _ in domain:
         if items and key.text in _COLUMNS:
-            key.note(
-                f"{quoted(key.text)} is the name of a column that the release adds for "
-                f"{PERSON_ROWS}; name the attribute otherwise and give its header as "
-                f"{{column: {key.text}}}"
-            )
+            key.note(column_taken(key.text))
     numbers = []
     for node in items:
         with node.problems.collected():
@@ -414,7 +394,7 @@ def _subsets(
     ways = given.ways if kind == "ways" else given.up_to
     if not scope.complete:
         raise UnreadableError(None)
-    if not 0 <= ways <= len(over):
+    if ways > len(over):
         raise node.mistake(
             f"{kind} is {ways}; expected 0 to {len(over)}, the number of attributes to combine"
         )

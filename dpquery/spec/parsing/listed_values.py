@@ -1,10 +1,11 @@
 """The values of a column that are listed one by one, in the spec or in a file beside it."""
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from dpquery.exceptions import SpecError
 from dpquery.spec.columns import Categorical
 from dpquery.spec.numbers import ExactNumber, number
 from dpquery.spec.parsing.fields import CodeFields
@@ -162,21 +163,34 @@ def read_lines(lines: Sequence[FileLine], *, column: str, delimiter: str) -> lis
 
 
 def file_lines(
-    name: str, content: str, problems: Problems, *, delimiter: str, key: str
+    node: Node,
+    name: str,
+    read_file: Callable[[str], str],
+    delimiter: str = ",",
+    key: str = "",
+    found_by: str = "",
 ) -> list[FileLine]:
     """Return the lines of a file that are not blank, one at least, split into their cells.
 
     Args:
+        node: that names the file.
         name: of the file.
-        content: its text.
-        problems: takes every line that cannot be split.
+        read_file: returns its text; SpecError if it cannot.
         delimiter: between cells; a comma, if it is empty, and then no other mark may seem to be.
         key: under which the spec names the file.
+        found_by: how to make one that is missing.
     """
+    try:
+        content = read_file(name).removeprefix("\ufeff")
+    except SpecError as error:
+        missing = isinstance(error.__context__, FileNotFoundError)
+        raise node.mistake(f"{error}{found_by if missing else ''}") from None
+    if not content.strip():
+        raise node.mistake(f"the file {quoted(name)} lists no value; write one a line")
     lines = []
-    for row, text in enumerate(content.removeprefix("\ufeff").split("\n"), start=1):
-        line = FileLine(Place(name, row, 1), problems, text, [])
-        with problems.collected():
+    for row, text in enumerate(content.split("\n"), start=1):
+        line = FileLine(Place(name, row, 1), node.problems, text, [])
+        with line.problems.collected():
             if text.strip():
                 lines.append(_split(line, delimiter or ","))
     if not lines:
@@ -189,10 +203,11 @@ def file_lines(
 def even(lines: Sequence[FileLine]) -> Sequence[FileLine]:
     """Return the lines below a header; all have as many cells as it has."""
     header, *below = lines
-    return header.problems.each(below, lambda line: _as_wide(line, header))
+    return header.problems.each(below, lambda line: as_wide(line, header))
 
 
-def _as_wide(line: FileLine, header: FileLine) -> FileLine:
+def as_wide(line: FileLine, header: FileLine) -> FileLine:
+    """Return a line that has as many cells as the header."""
     if len(line.cells) == len(header.cells):
         return line
     raise line.mistake(
@@ -240,7 +255,7 @@ def _line_value(line: FileLine, header: FileLine, columns: tuple[int, int] | Non
             )
         return ListedValue(line, cells[-1], ((line, cells[0]),))
     code, label = columns
-    return ListedValue(_as_wide(line, header), cells[label], ((line, cells[code]),))
+    return ListedValue(as_wide(line, header), cells[label], ((line, cells[code]),))
 
 
 def _header(lines: Sequence[FileLine], column: str, delimiter: str) -> tuple[int, int] | None:

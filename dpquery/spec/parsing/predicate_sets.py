@@ -72,6 +72,14 @@ def read_set(node: Node, attribute: Attribute) -> PredicateSet:
     return parts[0] if len(parts) == 1 else StackedSet(attribute.size, tuple(parts))
 
 
+def column_taken(name: str) -> str:
+    """Return the message on an attribute that is called as a column which the release adds."""
+    return (
+        f"{quoted(name)} is the name of a column that the release adds; name the attribute "
+        f"otherwise and give its header as {{column: {name}}}"
+    )
+
+
 def read_choosing(node: Node, attribute: Attribute) -> PredicateSet:
     """Return a predicate set other than the total alone."""
     predicates = read_set(node, attribute)
@@ -182,7 +190,7 @@ def _demand_order(node: Node, attribute: Attribute, kind: str) -> None:
 
 
 def _widths(width: int, node: Node, attribute: Attribute) -> WidthSet:
-    if not 1 <= width <= attribute.length:
+    if width > attribute.length:
         raise node.mistake(
             f"the width {width} does not fit {quoted(attribute.name)}; expected 1 to "
             f"{attribute.length}, its number of ordered values"
@@ -299,10 +307,9 @@ def _column_entry(node: Node, column: Column) -> _Entry:
     if isinstance(node, ListNode):
         first, last = _pair(node, column)
         label = column.range_label(first, last)
-        node.problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
-        return label, tuple(range(first, last + 1))
-    first, last = _codes(node, column)
-    label = column.label(first) if first == last else described(node).strip("'")
+    else:
+        first, last = _codes(node, column)
+        label = column.label(first) if first == last else described(node).strip("'")
     node.problems.count_codes(last - first + 1, label, node.place, remedy=_RANGES)
     return label, tuple(range(first, last + 1))
 

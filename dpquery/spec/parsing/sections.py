@@ -32,7 +32,8 @@ from dpquery.spec.parsing.fields import (
 )
 from dpquery.spec.parsing.forms import described
 from dpquery.spec.parsing.item_fields import AboutFields, KnownFields, PublishFields
-from dpquery.spec.parsing.predicate_sets import Scope, declared_codes, read_condition
+from dpquery.spec.parsing.listed_values import FileLine
+from dpquery.spec.parsing.predicate_sets import Scope, column_taken, declared_codes, read_condition
 from dpquery.spec.parsing.yaml_nodes import MapNode, Node, TextNode
 from dpquery.spec.problems import quoted
 from dpquery.spec.spec import (
@@ -369,10 +370,7 @@ def publication_rules(
         return None
     taken = [name for name in PUBLICATION_COLUMNS if name in names]
     if taken:
-        raise given.node().mistake(
-            f"`publish` adds a column {quoted(taken[0])}, which an attribute is called; name the "
-            f"attribute otherwise and give its header as {{column: {taken[0]}}}"
-        )
+        raise given.node().mistake(column_taken(taken[0]))
     suppress = given.suppress
     for section in (given, suppress):
         if section is not None and not section.given:
@@ -446,11 +444,11 @@ def read_known(
     (table,) = tables
     attributes = {i: a for i, a in scope.declared.values() if a is not None}
 
-    def number(text: str, place: str, node: Node) -> float:
+    def number(text: str, line: FileLine) -> float:
         if not _WHOLE.fullmatch(text):
-            raise node.mistake(f"{place}: this is no total; expected a whole number")
+            raise line.mistake("this is no total; expected a whole number")
         if int(text) < 0 and table.summed is None:
-            raise node.mistake(f"{place}: this is no total of records; expected 0 or more")
+            raise line.mistake("this is no total of records; expected 0 or more")
         return int(text)
 
     values, lines = read_row_values(
@@ -460,46 +458,18 @@ def read_known(
     return KnownTotals(whole, given.file, given.why, tuple(lines.tolist()), str(node.place))
 
 
-def of_first_edition(root: Node) -> Node:
-    """Return the nodes of a spec that says the same in today's words."""
-    if not isinstance(root, MapNode):
-        return root
-    of_section = {"domain": _column, "privacy": _privacy}
-    entries = [
-        (key, of_section[key.text](value) if key.text in of_section else value)
-        for key, value in root.entries
-    ]
-    drop = (
-        TextNode(root.place, root.problems, "other", True),
-        TextNode(root.place, root.problems, "drop", True),
-    )
-    return MapNode(root.place, root.problems, (*entries, drop))
+_ADDED = {(): ("other", "drop"), ("privacy", "unit"): ("keep", "first")}
+"""What a mapping says today that said so without a word: by the keys that lead to it."""
 
 
-def _privacy(node: Node) -> Node:
-    """Return the section with `keep: first` where the unit is a person."""
+def of_first_edition(node: Node, path: tuple[str, ...] = ()) -> Node:
+    """Return the nodes of a spec that says the same in today's words; `path` are keys above."""
+    if isinstance(node, TextNode) and path[:1] == ("domain",) and path[-1] == "other":
+        return replace(node, text="show") if node.text == "bin" else node
     if not isinstance(node, MapNode):
         return node
-    entries = []
-    for key, value in node.entries:
-        if key.text == "unit" and isinstance(value, MapNode):
-            first = (
-                TextNode(value.place, value.problems, "keep", True),
-                TextNode(value.place, value.problems, "first", True),
-            )
-            value = MapNode(value.place, value.problems, (*value.entries, first))
+    entries = [(key, of_first_edition(value, (*path, key.text))) for key, value in node.entries]
+    if path in _ADDED:
+        key, value = (TextNode(node.place, node.problems, word, True) for word in _ADDED[path])
         entries.append((key, value))
-    return MapNode(node.place, node.problems, tuple(entries))
-
-
-def _column(node: Node) -> Node:
-    """Return a declaration with `show` for `bin`, those inside it too."""
-    if not isinstance(node, MapNode):
-        return node
-    entries = []
-    for key, value in node.entries:
-        binned = key.text == "other" and isinstance(value, TextNode) and value.text == "bin"
-        entries.append(
-            (key, TextNode(value.place, value.problems, "show", True) if binned else _column(value))
-        )
-    return MapNode(node.place, node.problems, tuple(entries))
+    return replace(node, entries=tuple(entries))

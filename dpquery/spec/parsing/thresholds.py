@@ -170,7 +170,7 @@ def read_threshold(given: ThresholdFields, scope: Scope, where: Sets) -> list[Ta
 
 
 def _check_r(given: ThresholdFields, k: int, what: str) -> None:
-    if not 1 <= given.r <= k:
+    if given.r > k:
         message = f"r is {given.r}; expected 1 to {k}, {what}"
         raise given.node("r").mistake(message)
 
@@ -199,7 +199,7 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
     k, seed, count, cells = given.k, given.seed, given.sample, given.max_cells
     if k is None or seed is None or not scope.complete:
         raise UnreadableError(None)
-    if not 1 <= k <= len(attributes):
+    if k > len(attributes):
         raise given.node("k").mistake(
             f"k is {k}; expected 1 to {len(attributes)}, the number of attributes to draw from"
         )
@@ -226,7 +226,7 @@ def _sampled(given: ThresholdFields, scope: Scope, where: Sets) -> list[Table]:
         words = f"no set of {k} attributes has so few cells: {least}; allow more"
         raise given.node("max_cells").mistake(words)
     node = given.node("sample")
-    if not 1 <= count <= sets.count:
+    if count > sets.count:
         raise node.mistake(
             f"sample is {count}; expected 1 to {sets.count:,}, the number of sets of {k} of "
             f"{len(attributes)} attributes{fitting}"
