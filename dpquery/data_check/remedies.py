@@ -6,7 +6,7 @@ Lines of YAML that would declare what a check found; made of the records, so pri
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import count
@@ -379,7 +379,8 @@ def _in_bins(odd: UndeclaredValues, decimal: str) -> tuple[str, int]:
     numbers = [nearest_float(value) for value in exact if value is not None]
     near = _believable(numbers, kind.low, kind.high)
     low, high = min([kind.low, *near]), max([kind.high, *near])
-    step = next(width for width in _widths() if width * _BINS >= high - low)
+    widths = (digit * 10**power for power in count() for digit in (1, 2, 5))
+    step = next(width for width in widths if width * _BINS >= high - low)
     steps = range(math.floor(low / step), math.floor(high / step) + 2)
     new = _believable(numbers, kind.low, kind.high, reach=_FARTHEST)
     return flow_edges(_reaching([float(step * k) for k in steps], new)), len(new)
@@ -392,11 +393,6 @@ def _reaching(edges: Sequence[float], values: Collection[float]) -> list[float]:
     low_end = float(outwards(min(below), edges[0])) if below else edges[0]
     high_end = float(outwards(max(above), edges[-1])) if above else edges[-1]
     return _wider_edges(edges, low_end, high_end)
-
-
-def _widths() -> Iterator[int]:
-    """Yield the widths that bins may have: 1, 2, 5, 10, 20 and so on."""
-    return (digit * 10**power for power in count() for digit in (1, 2, 5))
 
 
 def _with_values(

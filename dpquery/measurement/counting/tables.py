@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpquery.arrays import Bits, Bools, Ints
 from dpquery.exceptions import UnsupportedWorkloadError
 from dpquery.limits import MAX_COUNTED_CELLS
-from dpquery.strategy.algebra.subsets import Subset
+from dpquery.strategy.algebra.subsets import Subset, subsets_of
 
 _SMALL = 2**17  # counts that stay in the cache of a core
 _RECENT = 32  # wide tables that one more is looked for in
@@ -135,18 +135,12 @@ def counted_together(
             beside = combinations(group, size - 2) if size > 1 else ()
             gains = gains + faces.gains(tuple(sorted((*face, best))) for face in beside)
             group, cells = tuple(sorted((*group, best))), cells * shape[best]
-        covered = [seed] if group == seed else _inside(group, left)
+        covered = [seed] if group == seed else [each for each in subsets_of(group) if each in left]
         for table in covered:
             del left[table]
             faces.remove(table)
         together.append((group, covered))
     return sorted(together)
-
-
-def _inside(group: Subset, left: Mapping[Subset, None]) -> list[Subset]:
-    """Return the tables below a group."""
-    sizes = range(len(group) + 1)
-    return [table for size in sizes for table in combinations(group, size) if table in left]
 
 
 class _Faces:

@@ -288,7 +288,7 @@ class QueryPairs:
         out, step = np.empty(len(left)), max(1, ROW_CHUNK // (2 * width))
         for start in range(0, len(left), step):
             part = slice(start, start + step)
-            out[part] = values(left[part], right[part], _row_by_row)
+            out[part] = values(left[part], right[part], partial(np.einsum, "cj,cj->c"))
         return out.reshape(self.shape)
 
 
@@ -357,10 +357,6 @@ def sums_of_pairs(left: tuple[Factor, Ints], right: tuple[Factor, Ints]) -> Floa
     """Return the product of the row sums of pairs: what predicates on one class are."""
     (F, rows), (G, others) = left, right
     return np.asarray(F.row_sums[rows] * G.row_sums[others], dtype=np.float64)
-
-
-def _row_by_row(left: Floats, right: Floats) -> Floats:
-    return np.asarray(np.einsum("cj,cj->c", left, right))
 
 
 POWER_COST = 8  # multiplications that a coefficient takes once it is there, about

@@ -108,7 +108,8 @@ def best_p_identity(
         return _best_over_orbits(orbits, p, rng, _race(V, max_iterations, enough))
     n = classes(V)
     V = array_of(V) if n <= BASE else V
-    starts = [rng.random((p, n)) for _ in range(_starts(n) if n <= BASE else 0)]
+    count = min(4 * STARTS, 1024 // n) if n > LEAST_HALVED_CLASSES else STARTS
+    starts = [rng.random((p, n)) for _ in range(count if n <= BASE else 0)]
     if n > BASE or (p > 1 and n > LEAST_HALVED_CLASSES):
         starts.append(first_rows(V, p, rng))
     race = _race(V, max_iterations, enough)
@@ -312,7 +313,3 @@ def _middle(n: int) -> Ints:
 
 def _every_other(n: int) -> Ints:
     return np.arange(0, n, 2)
-
-
-def _starts(n: int) -> int:
-    return min(4 * STARTS, 1024 // n) if n > LEAST_HALVED_CLASSES else STARTS

@@ -31,6 +31,7 @@ from dpquery.operators.cells import (
 )
 from dpquery.operators.factors import Dense, Factor
 from dpquery.strategy.algebra.query_powers import Contract, QueryPairs, QueryRows, RowSums, expand
+from dpquery.strategy.algebra.subsets import outer_products
 from dpquery.strategy.factor_json import pack, unpack
 from dpquery.strategy.shapes.marginals import ProductStrategy
 from dpquery.strategy.shapes.residual import ResidualStrategy
@@ -294,7 +295,7 @@ class OrbitsStrategy(Strategy):
                 between = tuple(k for k, orbit in enumerate(b) if orbit == BETWEEN)
                 if between not in written:
                     written[between] = [
-                        _rowwise([levels[k] for k in between], len(lone))
+                        outer_products([levels[k] for k in between], np.ones(len(lone)))
                         for levels, _, lone in sides
                     ]
                 shared = contract(*(rows @ inverse for rows in written[between]))
@@ -395,13 +396,6 @@ def _levels(axis: OrbitAxis, queries: Floats) -> Floats:
     """Return the mean of every query over each orbit: (m, k)."""
     sums = np.add.reduceat(queries[:, axis.order], axis.starts, axis=1)
     return np.asarray(sums / axis.sizes)
-
-
-def _rowwise(tables: Sequence[Floats], rows: int) -> Floats:
-    out = np.ones((rows, 1))
-    for table in tables:
-        out = (out[:, :, None] * table[:, None, :]).reshape(rows, -1)
-    return out
 
 
 def _beside(axis: OrbitAxis, queries: Floats) -> Floats:

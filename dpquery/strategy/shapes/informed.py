@@ -31,7 +31,7 @@ from dpquery.strategy.algebra.query_powers import (
     SymmetricForm,
     expand,
 )
-from dpquery.strategy.strategy import Noise, Strategy, WeightedBlock
+from dpquery.strategy.strategy import Noise, Strategy, WeightedBlock, wide_attributes
 from dpquery.untrusted.json_values import Json, JsonValue
 
 UNSOLVABLE = "what is publicly known cannot be solved for in floating-point numbers"
@@ -249,12 +249,11 @@ class InformedStrategy(Strategy):
             others = [
                 (block, position)
                 for position, block in enumerate(self.workload.blocks)
-                if not any(self._wide(block) <= set(table.attributes) for table in answered)
+                if not any(
+                    set(wide_attributes(block)) <= set(table.attributes) for table in answered
+                )
             ]
             yield [*((table, None) for table in answered), *others]
-
-    def _wide(self, block: Block) -> set[int]:
-        return {i for i in block.attributes if self.shape[i] > 1}
 
     def _count(self, block: Block, position: int | None) -> int:
         if self.facts.impossible is None or IMPOSSIBLE in self.left_out:

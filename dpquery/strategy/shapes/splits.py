@@ -343,16 +343,13 @@ class _Pairs:
     def _pair(self, i: int, factor: Factor) -> Pair | None:
         key = (i, factor.key)
         if key not in self.known:
-            level, variance = map(distinct_or_all, self._vectors(i, factor))
+            split, vectors = self.splits[i], (factor.row_sums, np.zeros(1))
+            if split is not None:
+                vectors = split.levels(factor), split.variances(factor)
+            level, variance = map(distinct_or_all, vectors)
             single = len(level) == len(variance) == 1
             self.known[key] = (float(level[0]), float(variance[0])) if single else None
         return self.known[key]
-
-    def _vectors(self, i: int, factor: Factor) -> tuple[Floats, Floats]:
-        split = self.splits[i]
-        if split is None:
-            return factor.row_sums, np.zeros(1)
-        return split.levels(factor), split.variances(factor)
 
 
 def _differences(
