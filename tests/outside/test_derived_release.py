@@ -262,7 +262,7 @@ def test_answers_have_the_derived_items_of_the_release_byte_for_byte(folder):
         ("ratio: {of: all, to: people}", "'people' has rows by 'sex', and 'all' has none"),
         ("mean: {sum: people}", "name an item of the workload with `sum:"),
         ("mean: {sum: hours, count: hours}", "'hours' is a sum; name an item that counts records"),
-        ("difference: {of: all, between: {sex: [M, F]}}", "nothing to compare"),
+        ("difference: {of: all, between: {sex: [M, F]}}", "no rows by 'sex', but by region; add"),
         ("difference: {of: people, between: {sex: [M, M]}}", "the two values are one"),
         ("quantiles: {of: people, over: income}", "ask for `income: prefix` in an item"),
         ("quantiles: {of: people, over: sex}", "have no order"),

@@ -180,6 +180,10 @@ def _meeting(table: Table, *conditions: Condition) -> Table:
     return replace(table, where=tuple(where))
 
 
+def _ordered(attribute: Attribute) -> bool:
+    return not attribute.merged and isinstance(attribute.columns[0].kind, Integers | Bins | Dates)
+
+
 DERIVED_COLUMNS = ("quantile", "cells", "merged", "reason")
 """Columns that no item has: no attribute of a derived item may be called so."""
 _PROBABILITY = Real("a probability", above=0, below=1, instead="; 0.5 is that of the median")
@@ -272,7 +276,8 @@ class _Reader:
     def _names(self) -> dict[int, str]:
         return {i: name for name, (i, _) in self.scope.declared.items()}
 
-    def _item(self, node: Node) -> tuple[str, Table]:
+    def _item(self, node: Node, *, counts: bool = False) -> tuple[str, Table]:
+        """Return the name and the one table of an item; `counts` refuses a sum."""
         if not isinstance(node, TextNode):
             raise node.mistake("expected the name of an item of the workload")
         if not self.items:
@@ -296,7 +301,19 @@ class _Reader:
                 "statistics are derived from; add that table to the workload as an item of its "
                 "own, `product: {...}` or `sum: {...}`"
             )
+        if counts and item.tables[0].summed is not None:
+            message = f"{quoted(item.name)} is a sum; name an item that counts records"
+            raise node.mistake(message)
         return item.name, item.tables[0]
+
+    def _check_has(self, node: Node, name: str, table: Table, i: int) -> None:
+        """Refuse an attribute that an item has no rows by."""
+        has = [self._names[k] for k, _ in table.axes]
+        if self._names[i] not in has:
+            raise node.mistake(
+                f"{quoted(name)} has no rows by {quoted(self._names[i])}, but by "
+                f"{', '.join(has) or 'no attribute'}; add it to the item, or name another"
+            )
 
     def _share(self, given: ShareFields) -> tuple[Statistic, str]:
         name, numerator = self._item(given.of)
@@ -306,12 +323,7 @@ class _Reader:
             within.append(i)
             if i not in axes and not node.problems.none:
                 raise UnreadableError(None)  # it may be of those that are at fault
-            if i not in axes:
-                has = ", ".join(self._names[k] for k in axes) or "no attribute"
-                raise node.mistake(
-                    f"{quoted(name)} has no rows by {quoted(self._names[i])}, so it has no shares "
-                    f"within it; it has rows by {has}"
-                )
+            self._check_has(node, name, numerator, i)
         if not (self.scope.complete and given.problems.none):
             raise UnreadableError(None)  # which rows there are is not known
         if set(within) == set(axes):
@@ -369,9 +381,7 @@ class _Reader:
         if given.count is None:
             denominator, words = self._counted(numerator, of)
             return Quotient("mean", numerator, denominator), f"{name} over {words}{rounding}"
-        other, denominator = self._item(given.count)
-        if denominator.summed is not None:
-            raise given.count.mistake(f"{quoted(other)} is a sum; name an item that counts records")
+        other, denominator = self._item(given.count, counts=True)
         self._check_axes(given.count, name, numerator, other, denominator)
         return Quotient("mean", numerator, denominator), f"{name} over {other}{rounding}"
 
@@ -428,11 +438,7 @@ class _Reader:
             )
         ((key, pair),) = given.between
         index, attribute = self.scope.attribute(key)
-        if index not in dict(table.axes):
-            raise key.mistake(
-                f"{quoted(name)} has no rows by {quoted(attribute.name)}, so that there is nothing "
-                "to compare; add it to the item, or name another"
-            )
+        self._check_has(key, name, table, index)
         rows = replace(table, axes=tuple(axis for axis in table.axes if axis[0] != index))
         sides = [read_condition(side, attribute) for side in pair]
         first, second = (_meeting(rows, (index, side)) for side in sides)
@@ -447,13 +453,11 @@ class _Reader:
         return Rate(table, given.per, population), f"{name} per {given.per:g} of {given.population}"
 
     def _quantiles(self, given: QuantileFields) -> tuple[Statistic, str]:
-        name, table = self._item(given.of)
+        name, table = self._item(given.of, counts=True)
         index, attribute = self.scope.attribute(given.over)
-        if table.summed is not None:
-            raise given.of.mistake(f"{quoted(name)} is a sum; name an item that counts records")
         asked = dict(table.axes).get(index)
         parts = asked.parts if isinstance(asked, StackedSet) else (asked,)
-        if attribute.merged or not isinstance(attribute.columns[0].kind, Integers | Bins | Dates):
+        if not _ordered(attribute):
             raise given.over.mistake(
                 f"the values of {quoted(attribute.name)} have no order, and so no quantiles"
             )
@@ -479,10 +483,9 @@ class _Reader:
         return Quantiles(rows, index, cumulative, probabilities), words
 
     def _merged(self, given: MergedRowsFields) -> tuple[Statistic, str]:
-        name, table = self._item(given.of)
+        name, table = self._item(given.of, counts=True)
         index, attribute = self.scope.attribute(given.over)
-        ordered = isinstance(attribute.columns[0].kind, Integers | Bins | Dates)
-        if attribute.merged or not (ordered or attribute.levels):
+        if not (_ordered(attribute) or attribute.levels):
             raise given.over.mistake(
                 f"the values of {quoted(attribute.name)} have neither an order nor a hierarchy, so "
                 "that nothing says which of them belong together; ask for groups of them instead"
@@ -493,8 +496,6 @@ class _Reader:
                 f"{quoted(attribute.name)}; ask for `{attribute.name}: identity` in an item of the "
                 "workload and name that"
             )
-        if table.summed is not None:
-            raise given.of.mistake(f"{quoted(name)} is a sum; name an item that counts records")
         for level, below in pairwise(attribute.levels):
             if len({*zip(below.group_of, level.group_of, strict=True)}) > len(below.codes):
                 raise given.over.mistake(
