@@ -55,7 +55,7 @@ UNBIASED_COLUMNS = {
     "unbiased_std_error": "the standard error of `unbiased`",
 }
 """Meaning of the columns beside answers that some measured tables hold."""
-NOT_MEASURED = "no measured table holds all attributes that they ask for"
+NOT_MEASURED = "some ask for attributes that no measured table holds together"
 
 
 @dataclass(frozen=True, eq=False)

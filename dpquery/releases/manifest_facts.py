@@ -233,25 +233,30 @@ class DistanceFacts:
     def words(self, total: float) -> str:
         """Return the same as a share of so many records, with its 95 % interval.
 
-        >>> DistanceFacts("pairs", 15, 210.0, 5.0).words(1000.0)
-        'the errors of all cells of a table of pairs add up to 20 % to 22 % of the records'
+        >>> DistanceFacts("all", 15, 210.0, 5.0).words(1000.0)
+        'the errors of all cells of a table of all add up on average to 20 % to 22 % of the records'
         >>> DistanceFacts("pairs", 15, 210.0, 5.0, 30.0, 5.0).words(1000.0).partition(", and ")[2]
         'the largest error of one cell is 20 to 40'
         >>> DistanceFacts("pairs", 15, 210.0, 500.0).words(1000.0)
         'the records are too few for the errors measured on pairs to say anything'
         """
-        low, high = ((self.distance + z * self.std) / total for z in (-Z_95, Z_95))
-        if high > MOST_SHARE:
+        if (self.distance + Z_95 * self.std) / total > MOST_SHARE:
             measured = f"on {self.item} " if self.item else ""
             return f"the records are too few for the errors measured {measured}to say anything"
-        share = f"{percent(low)} to {percent(high)}" if low > 0 else f"{percent(high)} at most"
-        of = f" of {self.item}" if self.item else ""
-        words = f"the errors of all cells of a table{of} add up to {share} of the records"
+        of, share = f" of {self.item}" if self.item else "", self.share(total)
+        words = (
+            f"the errors of all cells of a table{of} add up on average to {share} of the records"
+        )
         if self.largest is None or self.largest_std is None:
             return words
         low, high = (self.largest + z * self.largest_std for z in (-Z_95, Z_95))
         most = f"{rounded(low)} to {rounded(high)}" if low > 0 else f"{rounded(high)} at most"
         return f"{words}, and the largest error of one cell is {most}"
+
+    def share(self, total: float) -> str:
+        """Return the 95 % interval of the distance as a share of so many records."""
+        low, high = ((self.distance + z * self.std) / total for z in (-Z_95, Z_95))
+        return f"{percent(low)} to {percent(high)}" if low > 0 else f"{percent(high)} at most"
 
 
 @dataclass(frozen=True)

@@ -328,13 +328,13 @@ health statistics. It is computed from the noisy estimate, not from the true cou
 # Of relaxed adaptive projection, whose answers have no standard errors.
 
 BIASED = """\
-**Estimates are biased, and nobody can say by how much:** the relaxed rows fit what was measured, \
+**Estimates are biased:** the relaxed rows fit what was measured, \
 and guess the rest. They are never negative, agree with each other, and need not be whole."""
 
 WITHOUT_ERRORS = """\
 - `estimate`: the count, as the relaxed rows have it.
 - `std_error`, `ci_low`, `ci_high`, `rel_error`: empty in every row. **There are no error bars:** \
-the error of an estimate depends on the records, and publishing it would need budget of its own.
+the error of an estimate depends on the records, and was not measured for single estimates.
 - `flag`: `no error bars` in every row."""
 
 

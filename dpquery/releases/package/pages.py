@@ -326,7 +326,7 @@ def _model(manifest: Manifest) -> str:
     if manifest.error_bars:
         of = manifest.privacy.counted_words
         of += ", whose rest is in no answer" * bool(of)
-        linear = f"None: answers are linear in what was measured, and unbiased{of}."
+        linear = f"None: estimates are linear in what was measured, and unbiased{of}."
         return " ".join([linear, *_of_derived(manifest)])
     return "Relaxed rows fit what was measured and guess the rest: answers are biased."
 

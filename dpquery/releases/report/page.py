@@ -233,8 +233,8 @@ GLOSSARY = (
 UNKNOWN_GLOSSARY = (
     (
         "No error bars",
-        "How far these estimates lie from the counts in the records depends on the records, and "
-        "nothing was spent to find it out. It is not that the errors are small.",
+        "How far an estimate lies from the count in the records depends on the records, and was "
+        "not measured for single estimates. It is not that the errors are small.",
     ),
     (
         "RAP",
@@ -418,10 +418,8 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
         tiles = [("Error", "<b>unknown</b>", "no error bars")]
         if isinstance(fitted, AdaptiveFacts) and fitted.distances:
             worst = max(fitted.distances, key=lambda each: each.distance)
-            share = percent(max(worst.distance, 0.0) / fitted.total)
-            tiles = [
-                ("Measured distance", f"<b>{share}</b>", "of the records in a table; no error bars")
-            ]
+            share = f"<b>{worst.share(fitted.total)}</b>"
+            tiles = [("Measured distance (95 %)", share, "of the records, the mean over tables")]
         elif fitted is not None and fitted.simulated is not None:
             seen = fitted.simulated
             main = f"<b>{figure(seen.rmse)}</b>"
