@@ -268,7 +268,7 @@ def test_answers_have_the_derived_items_of_the_release_byte_for_byte(folder):
         ("quantiles: {of: people, over: sex}", "have no order"),
         ("quantiles: {of: incomes, over: income, at: [0.5, 0.2]}", "must rise"),
         ("quantiles: {of: incomes, over: income, at: [1.5]}", "above 0 and below 1, found '1.5'"),
-        ("quantiles: {of: incomes, over: income, at: medain}", "or median, quartiles"),
+        ("quantiles: {of: incomes, over: income, at: medain}", "or a word; did you mean 'median'?"),
         ("rate: {of: all, population: short.csv}", "has no population for W"),
         ("rate: {of: all, population: zero.csv}", "zero.csv:3:1: this population cannot"),
         ("rate: {of: all, population: twice.csv}", "twice.csv:3:1: this row is there twice"),

@@ -12,7 +12,6 @@ import numpy as np
 from dpquery.arrays import Floats, Ints
 from dpquery.limits import MAX_MERGED_PAIRS
 from dpquery.spec.columns import Attribute, Bins, Boolean, Dates, Integers
-from dpquery.spec.parsing.forms import ListOf, Real
 from dpquery.spec.parsing.item_fields import (
     QUANTILE_WORDS,
     DerivedFields,
@@ -26,7 +25,7 @@ from dpquery.spec.parsing.item_fields import (
 )
 from dpquery.spec.parsing.listed_values import FileLine, as_wide, file_lines
 from dpquery.spec.parsing.predicate_sets import Scope, column_taken, read_condition
-from dpquery.spec.parsing.yaml_nodes import ListNode, Node, TextNode
+from dpquery.spec.parsing.yaml_nodes import Node, TextNode
 from dpquery.spec.predicates import (
     GroupSet,
     IdentitySet,
@@ -186,7 +185,6 @@ def _ordered(attribute: Attribute) -> bool:
 
 DERIVED_COLUMNS = ("quantile", "cells", "merged", "reason")
 """Columns that no item has: no attribute of a derived item may be called so."""
-_PROBABILITY = Real("a probability", above=0, below=1, instead="; 0.5 is that of the median")
 
 
 def read_derived(
@@ -553,17 +551,9 @@ class _Reader:
         return tuple(map(float, values.tolist()))
 
     def _probabilities(self, given: QuantileFields) -> tuple[float, ...]:
-        node = given.at
-        if node is None:
-            return (0.5,)
-        if isinstance(node, TextNode) and node.text in QUANTILE_WORDS:
-            parts = QUANTILE_WORDS[node.text]
+        if isinstance(given.at, str):
+            parts = QUANTILE_WORDS[given.at]
             return tuple(k / parts for k in range(1, parts))
-        if isinstance(node, ListNode):
-            read = ListOf("probabilities", _PROBABILITY).read(node)
-            if list(read) != sorted(set(read)):
-                raise node.mistake("the probabilities must rise, each once")
-            return read
-        raise node.mistake(
-            f"expected probabilities such as [0.25, 0.5, 0.75], or {', '.join(QUANTILE_WORDS)}"
-        )
+        if list(given.at) != sorted(set(given.at)):
+            raise given.node("at").mistake("the probabilities must rise, each once")
+        return given.at

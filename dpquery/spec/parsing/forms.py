@@ -258,18 +258,18 @@ class YesNo:
 
 @dataclass(frozen=True)
 class WordOr(Generic[_W, _T]):
-    """A text, such as one of a few fixed words, or a mapping."""
+    """A text, such as one of a few fixed words, or else a list, or a mapping."""
 
     word: Form[_W]
-    mapping: Form[_T]
+    other: Form[_T]
 
     def read(self, node: Node) -> _W | _T:
-        if isinstance(node, MapNode):
-            return self.mapping.read(node)
-        return self.word.read(node)
+        other: object = self.other
+        kind = ListNode if isinstance(other, ListOf) else MapNode
+        return self.other.read(node) if isinstance(node, kind) else self.word.read(node)
 
     def schema(self) -> Schema:
-        return {"anyOf": [self.word.schema(), self.mapping.schema()]}
+        return {"anyOf": [self.word.schema(), self.other.schema()]}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dpquery.spec.parsing.forms import (
     ListOf,
     PairOf,
     Real,
-    Schema,
     TextForm,
     Unread,
     Whole,
@@ -60,7 +59,6 @@ _SUMMED = Whole("the value that a record adds", low=-MAX_SUMMED_VALUE, high=MAX_
     instead="; write all values in a unit in which they are such, as cents or thousands")
 SUMMED_LIST = ListOf("the values to add up", _SUMMED)
 SUMMED_BY_NAME = ByName("the values to add up, a list or value: number", _SUMMED, key="value")
-TARGET_OF_EACH = ByName("`all`, or a target for each attribute in `of`", ref("condition"))
 
 
 class ConditionFields(Fields):
@@ -69,7 +67,7 @@ class ConditionFields(Fields):
     is_ = choice(either(ref("value"), ref("merged_value"), ref("level_value")), "One value.",
         "North")
     in_ = choice(_ENTRIES, "Any of these values and ranges.", "[North, South]")
-    between = choice(Unread(ref("span").schema),
+    between = choice(ref("span"),
         "First and last value, both included; edges where it is bins.", "[18, 64]")
 
 
@@ -129,9 +127,11 @@ class ThresholdFields(Fields, what="a threshold"):
         "The attributes to count over.", "[age, sex, region]")
     sample = choice(Whole("how many sets to draw", low=1),
         "So many random sets of attributes, a table each.", "16")
-    targets = optional(either(Word("the targets", ("all",)), TARGET_OF_EACH),
-        "A target for each attribute, a value or a group of values such as {in: [1, 2]}. all, as "
-        "none given: every combination of values.", "{disabled: yes, income: {between: [0, 9]}}",
+    targets = optional(WordOr(
+            Word("`all`, or a target for each attribute in `of`", ("all",)),
+            ByName("the targets", ref("condition"))),
+        "A target for each attribute, a value or a group such as {in: [1, 2]}. all, as none "
+        "given: every combination of values.", "{disabled: yes, income: {between: [0, 9]}}",
     ).without("sample", "a sample has all targets; leave out '{name}'")
     k = optional(Whole("the number of attributes to count over", low=1),
         "How many attributes each random set has.", "3").with_("sample").without(*_LISTED)
@@ -322,22 +322,19 @@ class RateFields(Fields, what="rate"):
         "Rates are per so many.", "100000")
 
 
-def _probabilities() -> Schema:
-    number = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-    listed = {"type": "array", "minItems": 1, "items": number}
-    return {"anyOf": [{"enum": list(QUANTILE_WORDS)}, listed]}
-
-
 class QuantileFields(Fields, what="quantiles"):
     """Values below which a share of the records lies, for every group."""
 
     of = Field(ref("name"),
-        "An item that asks for identity or prefix of the attribute; its other attributes make the "
-        "groups.", "income_by_region")
+        "An item that asks for identity or prefix of the attribute; its others make the groups.",
+        "income_by_region")
     over = Field(ref("name"), "The attribute: numbers, bins or dates.", "income")
-    at = optional(Unread(_probabilities),
-        "Shares such as [0.25, 0.5], or median, quartiles, quintiles, deciles, percentiles; the "
-        "median unless given.", "quartiles")
+    at = defaulted(WordOr(
+            Word("probabilities such as [0.25, 0.5, 0.75], or a word", tuple(QUANTILE_WORDS)),
+            ListOf("probabilities", Real("a probability", above=0, below=1,
+                instead="; 0.5 is that of the median"))), (0.5,),
+        "Shares [0.25, 0.5], or median, quartiles, quintiles, deciles, percentiles; median unless "
+        "given.", "quartiles")
 
 
 class MergedRowsFields(Fields, what="merged"):

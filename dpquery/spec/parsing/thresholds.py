@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from dpquery.limits import MAX_DRAW_SUM_BITS, MAX_DRAW_SUMS, MAX_DRAWN_FROM, MAX_DRAWN_SETS
 from dpquery.spec.columns import Attribute
-from dpquery.spec.parsing.item_fields import TARGET_OF_EACH, ThresholdFields
+from dpquery.spec.parsing.item_fields import ThresholdFields
 from dpquery.spec.parsing.predicate_sets import Scope, Sets, read_condition, table
 from dpquery.spec.parsing.yaml_nodes import Node, TextNode
 from dpquery.spec.predicates import IdentitySet, PredicateSet
@@ -163,9 +163,8 @@ def read_threshold(given: ThresholdFields, scope: Scope, where: Sets) -> list[Ta
     given.problems.attempt(lambda: _check_r(given, len(given.of), "the number of attributes"))
     attributes = scope.attributes(given.of, fixed=where)
     axes: Sets = {i: IdentitySet.of(attribute) for i, attribute in attributes.items()}
-    targets = given.targets
-    if targets is not None and not (isinstance(targets, TextNode) and targets.text == "all"):
-        axes = _targets(targets, scope, attributes)
+    if isinstance(given.targets, tuple):
+        axes = _targets(given.node("targets"), given.targets, scope, attributes)
     return [table(given.node("of"), axes, where, at_least=given.r)]
 
 
@@ -175,7 +174,12 @@ def _check_r(given: ThresholdFields, k: int, what: str) -> None:
         raise given.node("r").mistake(message)
 
 
-def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> Sets:
+def _targets(
+    node: Node,
+    entries: Sequence[tuple[TextNode, Node]],
+    scope: Scope,
+    attributes: Mapping[int, Attribute],
+) -> Sets:
     names = [attribute.name for attribute in attributes.values()]
 
     def read(target: Node, attribute: Attribute) -> PredicateSet:
@@ -185,7 +189,6 @@ def _targets(node: Node, scope: Scope, attributes: Mapping[int, Attribute]) -> S
             )
         return read_condition(target, attribute)
 
-    entries = TARGET_OF_EACH.read(node)
     targets = scope.sets(entries, fixed=(), read=read)
     named = {key.text for key, _ in entries}
     missing = [name for name in names if name not in named]
