@@ -339,10 +339,10 @@ def test_relaxed_rows_are_compared_with_a_linear_strategy_that_takes_no_more(fol
     assert best.selection.noise == "laplace"
     assert best.equal.std > 1.4 * best.std
     report = partial(SimpleNamespace, plan=SimpleNamespace(closest=None))
-    compared, _ = compare_mechanisms._linear_errors(report(priced=[best]), workload)
+    compared = compare_mechanisms._linear_errors(report(priced=[best]), workload).rmse
     assert compared == pytest.approx(best.weighted_rmse * best.equal.std / best.std)
     assert compared > 1.4 * best.weighted_rmse
-    alone, _ = compare_mechanisms._linear_errors(report(priced=[gaussian]), workload)
+    alone = compare_mechanisms._linear_errors(report(priced=[gaussian]), workload).rmse
     assert alone == gaussian.weighted_rmse
 
 
