@@ -140,7 +140,8 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
     assert "flagged" not in text
     document = json.loads(ok("error-report", "--json").out)
     assert {item["rmse"] for item in document["items"]} == {None}
-    page = Path("report.html").read_text()
+    stated, page = (Path(name).read_text() for name in ("release/statement.md", "report.html"))
+    assert ("nobody can say by how much" in stated) != adaptive
     assert "no error bars" in page
     assert ("Adaptive measurement" in page) == ("Measured distance" in page) == adaptive
     assert ("relaxed adaptive projection" in page.lower()) != adaptive

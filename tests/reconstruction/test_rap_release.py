@@ -144,7 +144,7 @@ def test_the_statement_says_in_words_that_there_are_no_error_bars():
     text = " ".join(statement(manifest()).split())
     for words in (
         "relaxed adaptive projection",
-        "Estimates are biased",
+        "Estimates are biased, and nobody can say by how much",
         "There are no error bars",
         "ε = 1 at δ = 1e-9",
         "zero-concentrated differential privacy",
