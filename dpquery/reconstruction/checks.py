@@ -161,6 +161,8 @@ class _Check:
         self.strategy, self.noise_std, self.probes = strategy, noise_std, probes
         self.checked = [pair for item in items for pair in item]
         self.ends = np.cumsum([len(item) for item in items])[:-1]
+        # tables of one shape together: they are answered at once
+        self.order = sorted(range(len(self.checked)), key=lambda k: self.checked[k][0].row_shape)
         # the standard errors of every block's answers, as a release states them
         uniform = strategy.uniform_variances(*self._asked(range(len(self.checked))))
         self.std = [
@@ -274,9 +276,9 @@ class _Check:
 
     def _answers(self, measured: Sequence[Floats]) -> Iterator[tuple[int, Floats]]:
         """Yield the place of every block and its answers, those of tables of one shape together."""
-        order = sorted(range(len(self.checked)), key=lambda place: self.checked[place][0].row_shape)
         estimates = Measured(self.strategy, measured, self.noise_std)
-        yield from zip(order, map(np.ravel, estimates.answers(*self._asked(order))), strict=True)
+        answers = estimates.answers(*self._asked(self.order))
+        yield from zip(self.order, map(np.ravel, answers), strict=True)
 
     def _asked(self, places: Sequence[int]) -> tuple[list[Block], list[int | None]]:
         """Return some of the blocks that are looked at, and their positions."""
