@@ -5,14 +5,19 @@ out in mpmath at 300 bits or as sums over the exact probabilities, without any b
 """
 
 import itertools
+import json
 import math
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import opendp.prelude as dp
 import pytest
 from dense import dense_strategy
+from specs import unhashed
+from town import CSV, GAUSSIAN_SPEC, ok, refused
 
 from dpquery.exceptions import BudgetExceededError, SpecError
 from dpquery.measurement import accounting
@@ -31,12 +36,15 @@ from dpquery.measurement.accounting import (
     unit_variance,
     units_text,
 )
+from dpquery.measurement.gdp import squared_mu_of
+from dpquery.measurement.ledger.ledger import Ledger
 from dpquery.measurement.noise.calibration import Moves, calibrated_noise, laplace_rho
 from dpquery.measurement.noise.laws import LAWS
 from dpquery.measurement.rounds.queries import rap_rounds
 from dpquery.operators.blocks import Workload, marginal
+from dpquery.plan_file.plan import plan_and_spec, read_plan
 from dpquery.plan_file.rehearsals import RapSettings
-from dpquery.spec.spec import Budget, Privacy
+from dpquery.spec.spec import Budget, Dataset, Parent, Privacy
 from dpquery.strategy.shapes.marginals import MarginalsStrategy
 
 DELTAS = [Fraction(1, 10**3), Fraction(1, 10**6), Fraction(1, 10**9), Fraction(1, 10**30)]
@@ -472,3 +480,163 @@ def test_a_cap_filled_by_laplace_releases_at_their_own_cost_holds_by_the_exact_a
     assert row.self_compose(rows * releases).get_delta_for_epsilon(float(whole)) <= delta
     assert row.self_compose(4 * rows * releases).get_delta_for_epsilon(float(whole)) > delta
     record_property("conversions", 1)
+
+
+# What losses are added up as: said by the first plan, kept by the record, carried by releases.
+
+TOWN = GAUSSIAN_SPEC.replace("neighbours: replace", "neighbours: add-remove")
+OPEN = "{epsilon: 4, delta: 1e-6}"
+
+
+@pytest.fixture
+def folder(own_folder):
+    Path("people.csv").write_bytes(CSV)
+    return own_folder
+
+
+def planned(accounting="", *options, parent="", name="town", text=TOWN):
+    """Plan the town; what is added up is left open, or fixed by the spec."""
+    budget = f"{OPEN[:-1]}, accounting: {accounting}}}" if accounting else OPEN
+    spec = text.replace(OPEN, budget).replace(", version: 1", parent)
+    Path("workload.yaml").write_text(spec.replace("id: town", f"id: {name}"))
+    quick = ("--epsilon", 1, "--time-limit", 0, "--why")
+    return " ".join(ok("plan", "workload.yaml", *quick, *options).out.split())
+
+
+def accounts():
+    with Ledger.open(Path("state/ledger.db"), create=False) as ledger:
+        return {status.account.dataset: status.account for status in ledger.status()}
+
+
+def currencies():
+    return {name: account.cap.currency for name, account in accounts().items()}
+
+
+def released(out="release"):
+    ok("release", "people.csv", "--epsilon", 1, "--noise", "gaussian", "--out", out)
+    return json.loads(Path(out, "release.json").read_text())
+
+
+GDP_OF_1 = squared_mu_of(Fraction(1), Fraction(1, 10**6))
+
+
+def test_a_plan_with_gaussian_noise_counts_in_gdp_and_takes_the_noise_of_the_curve(folder):
+    counted = "losses are added up as mu^2 of GDP, which RAP and adaptive measurement cannot be "
+    assert f"{counted}charged to: the plan prefers Gaussian noise" in planned()
+    assert currencies() == {"town": "mu^2"}
+    made = released()
+    promise, noise = made["guarantee"], made["noise"]
+    assert (promise["kind"], promise["mechanism"]) == ("gdp", "rounded Gaussian")
+    assert promise["rho"] is None
+    assert promise["mu"] == pytest.approx(math.sqrt(GDP_OF_1))
+    assert Fraction(promise["charged"]) == GDP_OF_1
+    exact = Fraction(int(noise["sensitivity"])) / Fraction(noise["scale"]) ** 2
+    assert GDP_OF_1 * (1 - Fraction(1, 10**12)) < exact <= GDP_OF_1
+    statement = Path("release/statement.md").read_text()
+    assert "of Gaussian differential privacy, rounded Gaussian noise)" in statement
+    assert "normal noise rounded to a whole number" in " ".join(statement.split())
+    assert accounts()["town"].spent == GDP_OF_1 * UNIT
+    assert accounts()["town"].pure is None
+    again = ok("release", "people.csv", "--epsilon", 1, "--noise", "gaussian")
+    assert "nothing was charged" in again.err
+    ok("error-report")
+    ok("answer", "release", "workload.yaml", "--out", "answers")
+
+
+def test_the_spec_overrules_the_choice_and_the_record_keeps_it(folder):
+    assert "losses are added up" not in planned("zcdp")
+    assert "accounting" not in json.loads(Path("dpquery.plan").read_text())
+    promise = released("before")["guarantee"]
+    assert (promise["kind"], promise.get("mu")) == ("zcdp", None)
+    assert currencies() == {"town": "rho"}
+    assert "losses are added up as rho of zCDP: town is on record so" in planned()
+    assert read_plan(Path("dpquery.plan").read_bytes()).accounting == "zcdp"
+    assert currencies() == {"town": "rho"}
+    assert released()["guarantee"]["mechanism"] == "discrete Gaussian"
+    Path("workload.yaml").write_text(TOWN.replace(OPEN, OPEN[:-1] + ", accounting: gdp}"))
+    message = refused("plan", "workload.yaml", "--change-cap", code=5)
+    assert "charged in rho" in message
+
+
+def test_a_record_in_epsilon_takes_laplace_noise_alone(folder):
+    planned("pure")
+    assert currencies() == {"town": "epsilon"}
+    plan, _ = plan_and_spec(Path("dpquery.plan").read_bytes(), Path("dpquery.plan"))
+    assert [one.noise for one in plan.selections] == ["laplace"]
+
+
+PARENT = ", parent: {id: panel, budget: {epsilon: 8, delta: 1e-6}}"
+
+
+def test_a_dataset_that_was_not_charged_moves_to_what_the_next_plan_says(folder):
+    """To and fro, its parent and that one's other datasets with it, at caps worked out anew."""
+    small = {"parent": PARENT, "text": TOWN[: TOWN.index("  - name: pairs")]}
+    planned(name="other", **small)
+    family = {"town", "other", "panel"}
+    for kind, currency in (("zcdp", "rho"), ("gdp", "mu^2"), ("zcdp", "rho")):
+        planned(kind, "--new-dataset", **small)
+        assert currencies() == dict.fromkeys(family, currency)
+        for name, account in accounts().items():
+            promise = Budget(Fraction(8 if name == "panel" else 4), Fraction(1, 10**6))
+            budget = replace(promise, accounting=kind)
+            assert account.cap.units == budget_cap(budget, Privacy()).units
+    assert "cannot be charged to: the plan prefers Gaussian noise" in planned(**small)
+    assert currencies() == dict.fromkeys(family, "mu^2")
+    released()
+    spec = Path("workload.yaml").read_text()
+    Path("workload.yaml").write_text(spec.replace(OPEN, OPEN[:-1] + ", accounting: zcdp}"))
+    refused("plan", "workload.yaml", code=5)
+
+
+def test_a_plan_looks_at_the_ledger_once_before_it_searches(folder, monkeypatch):
+    opened, real = [], Ledger.open.__func__
+
+    def counting(cls, path, *, create, **terms):
+        opened.append(create)
+        return real(cls, path, create=create, **terms)
+
+    monkeypatch.setattr(Ledger, "open", classmethod(counting))
+    planned()
+    assert opened == [True, True]  # what registration would say, and registration
+    opened.clear()
+    planned()
+    assert opened == [False, True, True]  # what is on record
+
+
+def planned_twice(first, second):
+    """Have the plan and the spec of one ledger stand beside another ledger."""
+    planned(first)
+    files = {name: Path(name).read_bytes() for name in ("dpquery.plan", "workload.yaml")}
+    Path("state/ledger.db").rename("elsewhere.db")
+    planned(second)
+    for name, content in files.items():
+        Path(name).write_bytes(content)
+
+
+@pytest.mark.nightly
+def test_a_release_in_gdp_is_charged_half_of_mu_squared_where_rho_adds_up(folder):
+    planned_twice("", "zcdp")
+    assert released()["guarantee"]["kind"] == "gdp"
+    assert accounts()["town"].spent == math.ceil(GDP_OF_1 * UNIT / 2)
+
+
+def test_a_release_in_rho_is_refused_where_mu_squared_adds_up(folder):
+    planned_twice("zcdp", "")
+    message = refused("release", "people.csv", "--epsilon", 1, "--noise", "gaussian", code=3)
+    assert "run `dpquery plan` again" in message
+    assert "accounting: zcdp" in message
+
+
+def test_a_plan_that_counts_in_two_ways_is_refused(folder):
+    planned("zcdp")
+    raw = unhashed(Path("dpquery.plan").read_text())
+    Path("dpquery.plan").write_text(json.dumps(raw | {"accounting": "gdp"}, indent=1))
+    assert "two ways" in refused("release", "people.csv", "--epsilon", 1, code=2)
+
+
+def test_budgets_agree_on_what_is_added_up():
+    rho, pure = Budget(rho=Fraction(1)), Budget(epsilon=Fraction(1))
+    open_one = replace(pure, delta=Fraction(1, 10**6))
+    assert (open_one.fixed, open_one.counted) == (None, "zcdp")
+    assert (rho.fixed, pure.fixed) == ("zcdp", "pure")
+    assert Dataset("a", "1", parent=Parent("b", rho)).parent.budget.fixed == "zcdp"
