@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 from specs import (
     TAKES,
+    field_texts,
     needs,
     single,
     spec_of,
@@ -33,8 +34,6 @@ from specs import (
     written,
 )
 
-from dpquery.measurement.counting.arrow_files import batch_of
-from dpquery.measurement.counting.column_codes import texts_of as texts_of_values
 from dpquery.measurement.counting.engines import spark
 from dpquery.spec.calendar import DateFormat
 from dpquery.spec.columns import (
@@ -364,12 +363,10 @@ def table_of(rows):
 
 def texts_of(table):
     """Return a table's columns as a CSV file would hold them."""
-    columns = []
-    for column in table.combine_chunks().columns:
-        ((values, places),) = batch_of([column.combine_chunks()]).columns[0]
-        texts = texts_of_values(values, ".").to_pylist()
-        columns.append([(texts[place] or b"").decode() for place in places.tolist()])
-    return list(zip(*columns, strict=True))
+    columns = [column.combine_chunks() for column in table.combine_chunks().columns]
+    return list(
+        zip(*([(own or b"").decode() for own in field_texts(c)] for c in columns), strict=True)
+    )
 
 
 def as_csv(table, folder):

@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from dpquery.limits import MAX_STATE_BYTES
+from dpquery.measurement.counting import column_codes, text_files
 from dpquery.measurement.counting import tabulate as module
-from dpquery.measurement.counting import text_files
+from dpquery.measurement.counting.arrow_files import batch_of
 from dpquery.measurement.counting.tabulate import tabulate
 from dpquery.measurement.counting.text_files import Dialect
 from dpquery.operators.cells import cell_classes
@@ -384,29 +385,33 @@ def slow_record(line, width):
 
 
 def slow_counts(body, *, spec, header=HEADER, subsets=ALL_SUBSETS):
-    """The counts by the rules as they are documented; of a person the first rows."""
-    names = next(csv.reader([header.decode()]))
-    counts = {s: np.zeros([spec.domain.shape[i] for i in s], np.int64) for s in subsets}
-    rows_of = {}
-    for line in body.split(b"\n"):
+    """The counts by the rules as they are documented; of a person the first rows.
+
+    The first of them says how many the person has, where an attribute is for that.
+    """
+    names, rows_of = next(csv.reader([header.decode()])), {}
+    for number, line in enumerate(body.split(b"\n")):
         if line in (b"", b"\r"):
             continue
         row = slow_record(line, len(names)) if len(line) <= text_files.MAX_LINE else None
         fields = dict(zip(names, row, strict=True)) if row else dict.fromkeys(names, "\x01")
         cell = []
-        for attribute in spec.domain.attributes:
+        for attribute in spec.domain.in_data:
             codes = [slow_code(c, fields[c.name]) for c in attribute.columns]
             sizes = [c.size for c in attribute.columns]
             cell.append(-1 if min(codes) < 0 else int(np.ravel_multi_index(codes, sizes)))
-        if min(cell) < 0:
-            continue
+        person = number
         if spec.privacy.person:
             person = fields[spec.privacy.person].strip(WHITE) if row else ""
-            rows_of[person] = rows_of.get(person, 0) + 1
-            if not person or rows_of[person] > spec.privacy.max_rows:
-                continue
-        for subset in subsets:
-            counts[subset][tuple(cell[i] for i in subset)] += 1
+        if min(cell) >= 0 and person != "":
+            rows_of.setdefault(person, []).append(cell)
+    counts = {s: np.zeros([spec.domain.shape[i] for i in s], np.int64) for s in subsets}
+    others = spec.domain.attributes[-1].size - 1  # the code of rows beside the first
+    for rows in rows_of.values():
+        for place, cell in enumerate(rows[: spec.privacy.max_rows]):
+            whole = [*cell, others if place else min(len(rows), others) - 1]
+            for subset in subsets:
+                counts[subset][tuple(whole[i] for i in subset)] += 1
     return counts
 
 
@@ -584,6 +589,13 @@ def cases(names, *, slow=()):
 
 def counted(location, spec, subsets):
     return tabulate(location, spec=spec, subsets=subsets)
+
+
+def field_texts(array, mark="."):
+    """The text of each value of an Arrow array, as a CSV file would hold it, in bytes or None."""
+    ((values, places),) = batch_of([array]).columns[0]
+    texts = column_codes.texts_of(values, mark).to_pylist()
+    return [texts[place] for place in places.tolist()]
 
 
 def as_csv(rows):
