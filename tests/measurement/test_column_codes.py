@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import BASE, FUZZ, read
+from specs import BASE, FUZZ, field_texts, read
 from test_spec_mistakes import mistakes
 
 from dpquery.measurement.counting import column_codes
@@ -31,8 +31,11 @@ def listed(values):
     return read(BASE.replace("[Male, Female]", values)).domain.attributes[1].columns[0]
 
 
-def filed(content):
-    return read(LIST, {"s.txt": content}).domain.attributes[1].columns[0].kind
+def filed(content, delimiter=None):
+    """The kind of a column whose values stand in a file, of a declared delimiter or none."""
+    name = "s.txt" if delimiter is None else f"{{name: s.txt, delimiter: {delimiter}}}"
+    text = LIST.replace("s.txt", name)
+    return read(text, {"s.txt": content}).domain.attributes[1].columns[0].kind
 
 
 @pytest.mark.parametrize(
@@ -80,6 +83,10 @@ def test_questions_name_a_value_by_any_text_number_or_label():
         (",no answer\n1,yes\n2,no\n", ("", "1", "2"), ("no answer", "yes", "no")),
         ("NA,no answer\nX,yes\n2,no\n", ("NA", "X", "2"), ("no answer", "yes", "no")),
         ("1,yes\nNA,no answer\n2,no\n", ("1", "NA", "2"), ("yes", "no answer", "no")),
+        # Marks that separate no fields are part of values.
+        ("a;b\nc\n", ("a;b", "c"), ("a;b", "c")),
+        ("a;b,1;2\nc;d,3;4\n", ("a;b", "c;d"), ("1;2", "3;4")),
+        ("'a;b'\nc;d;e\n", ("'a;b'", "c;d;e"), ("'a;b'", "c;d;e")),
     ],
 )
 def test_a_first_line_that_says_so_is_a_header(content, values, labels):
@@ -98,9 +105,7 @@ def test_a_first_line_that_says_so_is_a_header(content, values, labels):
     ],
 )
 def test_a_file_of_values_has_the_declared_delimiter(delimiter, content):
-    text = LIST.replace("s.txt", f"{{name: s.txt, delimiter: {delimiter}}}")
-    kind = read(text, {"s.txt": content}).domain.attributes[1].columns[0].kind
-    assert kind == Categorical(("A", ""), ("Alpha, beta", "none"))
+    assert filed(content, delimiter) == Categorical(("A", ""), ("Alpha, beta", "none"))
 
 
 @pytest.mark.parametrize(
@@ -120,17 +125,14 @@ def test_a_file_of_values_with_another_delimiter_is_refused_with_the_way_to_decl
     assert message.startswith(f"s.txt:{line}:1: {word} seem to separate the fields; ")
     assert f"write `values_file: {{name: s.txt, delimiter: {mark}}}` in the spec, or" in message
     # What the message says is what helps, either way.
-    declared = LIST.replace("s.txt", f"{{name: s.txt, delimiter: {mark}}}")
-    assert len(read(declared, {"s.txt": content}).domain.attributes[1].columns[0].kind.values) < 3
-    with_commas = LIST.replace("s.txt", "{name: s.txt, delimiter: ','}")
-    read(with_commas, {"s.txt": content.replace(", beta", "")})
+    assert len(filed(content, mark).values) < 3
+    filed(content.replace(", beta", ""), "','")
 
 
-@pytest.mark.parametrize("content", ["a;b\nc\n", "a;b,1;2\nc;d,3;4\n", "'a;b'\nc;d;e\n"])
-def test_marks_that_separate_no_fields_are_part_of_values(content):
-    assert filed(content).values == tuple(line.split(",")[0] for line in content.split())
-
-
+LOOKS = "1:1: this line looks like a header, "
+IN_PLACE = (
+    "; write code,label in its place, or remove the line; if it is a value, put it in another line"
+)
 RENAME = (
     "and one is `code`, or has one column `code` and one `label`; rename its columns; if it is a "
 )
@@ -142,23 +144,12 @@ RENAME += "value, put it in another line"
     [
         (
             "state_fips,name\n1,Alabama\n2,Alaska\n",
-            [
-                "1:1: this line looks like a header, as every other value is a number; write "
-                "code,label in its place, or remove the line; if it is a value, put it in another "
-                "line"
-            ],
+            [f"{LOOKS}as every other value is a number{IN_PLACE}"],
         ),
-        (
-            "sex,name\nM,Male\nF,Female\n",
-            [
-                "1:1: this line looks like a header, as the column is called so; write "
-                "code,label in its place, or remove the line; if it is a value, put it in another "
-                "line"
-            ],
-        ),
-        ("code,name\n1,Alabama\n", [f"1:1: this line looks like a header, {RENAME}"]),
-        ("name,label\nAL,Alabama\n", [f"1:1: this line looks like a header, {RENAME}"]),
-        ("code,value,label\n1,2,3\n", [f"1:1: this line looks like a header, {RENAME}"]),
+        ("sex,name\nM,Male\nF,Female\n", [f"{LOOKS}as the column is called so{IN_PLACE}"]),
+        ("code,name\n1,Alabama\n", [LOOKS + RENAME]),
+        ("name,label\nAL,Alabama\n", [LOOKS + RENAME]),
+        ("code,value,label\n1,2,3\n", [LOOKS + RENAME]),
         (
             "code,label,note\n1,North\n1.0,South,x\n01,East,\n",
             [
@@ -185,6 +176,8 @@ def test_with_a_decimal_comma_the_same_numbers_are_found():
 
 
 # Every text has the code that the rules of its column say, or none.
+
+NINES = b"9" * 50
 
 
 @pytest.mark.parametrize(
@@ -216,6 +209,10 @@ def test_with_a_decimal_comma_the_same_numbers_are_found():
             Categorical(("1", ""), ("yes", "no answer"), (("J", "ja"), ("iap", "NA"))),
             {b"01": 0, b"J": 0, b"ja ": 0, b"": 1, b"iap": 1, b"NA": 1, b"yes": -1, b"j": -1},
         ),
+        # A huge exponent takes no memory, and is compared all the same.
+        (Bins((0.0, 1.0, 1.7e308)), {b"1e-" + NINES: 0, b"1e" + NINES: -1, b"-1e-99999999": -1}),
+        (Integers(0, 9), {b"1e999999999": -1}),
+        (Categorical(("1e999999999",), ("x",)), {b"10e999999998": 0}),
     ],
 )
 def test_texts_have_the_documented_codes(kind, codes):
@@ -280,14 +277,6 @@ def test_a_number_is_a_number_in_every_kind(kind, mark):
                 case Bins(edges=edges):
                     expected = sum(Fraction(edge) <= value for edge in edges) - 1
         assert code(text) == expected, text
-
-
-def test_a_huge_exponent_takes_no_memory_and_is_compared_all_the_same():
-    column = Column("c", Bins((0.0, 1.0, 1.7e308)), "drop")
-    for text, expected in ((b"1e-" + b"9" * 50, 0), (b"1e" + b"9" * 50, -1), (b"-1e-99999999", -1)):
-        assert code_of(column)(text) == expected
-    assert code_of(Column("c", Integers(0, 9), "drop"))(b"1e999999999") == -1
-    assert code_of(Column("c", Categorical(("1e999999999",), ("x",)), "drop"))(b"10e999999998") == 0
 
 
 def test_with_a_decimal_comma_numbers_of_the_spec_may_be_written_either_way():
@@ -421,16 +410,8 @@ def test_every_way_to_write_a_number_has_the_code_of_the_rule(kind, mark):
     for bound in map(Decimal, BOUNDS):
         beside = [bound + sign * Decimal(10) ** -k for sign in (-1, 1) for k in (0, 1, 9, 16, 20)]
         texts += [f"{value:f}".replace(".", mark).encode() for value in (bound, *beside)]
-    texts += [
-        b"North",
-        b"North ",
-        b" North",
-        "North\u00a0".encode(),
-        b"north",
-        b"$1",
-        b"1.5",
-        b"1,5",
-    ]
+    texts += [text.encode() for text in ("North", "North ", " North", "North\u00a0", "north")]
+    texts += [b"$1", b"1.5", b"1,5"]
     texts += [b".5", b"5.", b"-.5e1", b"1.5E-3", b"1e+2", b"1e100", b"1\n", b"", b" ", b"12 years"]
     expected = [code_of(column, mark)(text) for text in texts]
     assert ColumnCodes(column, mark).of(pa.array(texts, pa.binary())).tolist() == expected
@@ -476,9 +457,9 @@ def test_typed_values_have_the_codes_of_their_texts(arrow_type, values):
     @given(st.lists(values, max_size=12), st.sampled_from(KINDS), st.sampled_from([".", ","]))
     def same(several, kind, mark):
         column = Column("c", kind, "count")
-        ((typed, places),) = batch_of([pa.array(several, arrow_type)]).columns[0]
-        texts = texts_of(typed, mark).to_pylist()
-        expected = [code_of(column, mark)(texts[place]) for place in places.tolist()]
+        array = pa.array(several, arrow_type)
+        ((typed, places),) = batch_of([array]).columns[0]
+        expected = [code_of(column, mark)(text) for text in field_texts(array, mark)]
         assert ColumnCodes(column, mark).of(typed)[places].tolist() == expected
 
     same()

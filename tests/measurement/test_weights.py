@@ -44,29 +44,13 @@ workload: [{{name: all, product: {{sex: identity}}}}]
 """
 PERSONS = SMALL.replace("unit: row", "unit: {person: id, max_rows: 2}")
 STEPS = {
-    "1": 10,
-    "1.0": 10,
-    " 0.3 ": 3,
-    "0.34": 3,
+    **dict.fromkeys(("1", "1.0"), 10),
+    **dict.fromkeys((" 0.3 ", "0.34"), 3),
+    **dict.fromkeys(("0.051", "1e-1"), 1),
     "0.36": 4,
-    "0.051": 1,
-    "0.049": 0,
-    "0": 0,
-    "-1": 0,
-    "-1e300": 0,
-    "2.5": 25,
-    "2.51": 25,
-    "9e99": 25,
-    "1e400": 0,
-    "inf": 0,
-    "nan": 0,
-    "NA": 0,
-    "": 0,
-    "1,5": 0,
-    "1 000": 0,
-    "0x10": 0,
-    "1e-1": 1,
-    "\xff": 0,
+    **dict.fromkeys(("2.5", "2.51", "9e99"), 25),
+    **dict.fromkeys(("0.049", "0", "-1", "-1e300", "1e400", "inf", "nan", "NA", "", "1,5"), 0),
+    **dict.fromkeys(("1 000", "0x10", "\xff"), 0),
 }
 """What a text adds, in steps of 0.1 up to 2.5; 1e400 is beyond all floats, and so no weight."""
 
