@@ -477,6 +477,12 @@ def truth(counts):
     }
 
 
+def columns_of(path):
+    """The columns of a file of a release as arrays."""
+    table = pq.read_table(path)
+    return {name: table[name].to_numpy() for name in table.schema.names}
+
+
 def told_by_releases(content, drawn, *, folder, samples, epsilon):
     """Release samples by one plan, each once, and return what is told of the error of the sample.
 

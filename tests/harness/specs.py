@@ -442,14 +442,8 @@ SPECIAL = st.sampled_from(
     [
         *(b"", b"\r", b'"', b'""', b",,,,,", b"M,1,1,yes,n", b'M,1,"1\r,yes,n,'),
         *(b"M\r,1,1,yes,n,", b'"M"x,1,1,yes,n,', b"M\0,1,1,yes,n,"),
-        *(
-            ROW,
-            ROW + b"\r",
-            ROW + b"\r\r",
-            ROW + b'"x',
-            b"\xef\xbb\xbf" + ROW,
-            ROW + b"x" * 200_000,
-        ),
+        *(ROW, ROW + b"\r", ROW + b"\r\r", ROW + b'"x', b"\xef\xbb\xbf" + ROW),
+        ROW + b"x" * 200_000,
         *(ROW + b"x" * text_files.MAX_LINE, b'"' + b"x" * text_files.MAX_LINE + b'"'),
     ]
 )

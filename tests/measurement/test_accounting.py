@@ -603,10 +603,10 @@ def test_a_plan_looks_at_the_ledger_once_before_it_searches(folder, monkeypatch)
     assert opened == [False, True, True]  # what is on record
 
 
-def planned_twice(first, second):
-    """Have the plan and the spec of one ledger stand beside another ledger."""
+def planned_twice(first, second, *names):
+    """Have the plan of one ledger, or other files of then too, stand beside another ledger."""
     planned(first)
-    files = {name: Path(name).read_bytes() for name in ("dpquery.plan", "workload.yaml")}
+    files = {name: Path(name).read_bytes() for name in ("dpquery.plan", *names)}
     Path("state/ledger.db").rename("elsewhere.db")
     planned(second)
     for name, content in files.items():
@@ -615,7 +615,7 @@ def planned_twice(first, second):
 
 @pytest.mark.nightly
 def test_a_release_in_gdp_is_charged_half_of_mu_squared_where_rho_adds_up(folder):
-    planned_twice("", "zcdp")
+    planned_twice("", "zcdp", "workload.yaml")
     assert released()["guarantee"]["kind"] == "gdp"
     assert accounts()["town"].spent == math.ceil(GDP_OF_1 * UNIT / 2)
 

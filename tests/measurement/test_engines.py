@@ -314,11 +314,6 @@ def test_without_a_right_to_a_table_the_header_says_so(place, server, monkeypatc
     assert "no right to" in refusal(f"{place}secret", AGE)
 
 
-def test_a_bound_in_time_is_whole_seconds_and_for_postgresql_alone(database):
-    assert "timeout= is whole seconds" in refusal(f"{HERE}persons&schema=main&timeout=1h")
-    assert "for PostgreSQL alone" in refusal(f"{HERE}persons&schema=main&timeout=60")
-
-
 duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("adbc_driver_manager")
 AGE = spec_of(single("age", Integers(0, 9), other="show"))
@@ -341,20 +336,30 @@ def database(tmp_path, monkeypatch):
     return path
 
 
-def test_a_location_names_a_variable_and_no_message_shows_what_it_holds(monkeypatch):
-    shown = refusal("adbc:postgresql://me:PASSWORD@host/base?table=persons")
-    assert "no URI on a command line" in shown
-    assert "does not name a table" in refusal("adbc:postgresql://me:PASSWORD@host/base")
+PRIVATE = "postgresql://me:PASSWORD@"
+LOCATIONS = {
+    f"adbc:{PRIVATE}host/base?table=persons": "no URI on a command line",
+    f"adbc:{PRIVATE}host/base": "does not name a table",
+    "adbc:DPQUERY_TEST_NONE?table=persons": "NONE is not set",
+    "adbc:DPQUERY_TEST_BAD?table=persons": "BAD holds no connection",
+    "adbc:DPQUERY_TEST_WORSE?table=persons": "WORSE holds no connection",
+    "odbc:SURVEY?table=persons": "adbc:VARIABLE?table=NAME",
+    f"{HERE}persons&schema=main&timeout=1h": "timeout= is whole seconds",
+    f"{HERE}persons&schema=main&timeout=60": "for PostgreSQL alone",
+    **dict.fromkeys(("ibis:", "ibis:duckdb:d", "ibis:duckdb:d?table="), "does not name a table"),
+    "ibis:duckdb:d?table=a&x=1": "does not name a table",
+    "ibis:snowflake:X?table=t": "before duckdb and postgres",
+    "ibis:d?table=t": "before duckdb and postgres",
+    "ibis:postgres:X?table=t&spill=/tmp": "before duckdb and postgres",
+}
+
+
+def test_a_location_names_a_variable_and_no_message_shows_what_it_holds(database, monkeypatch):
     monkeypatch.delenv("DPQUERY_TEST_NONE", raising=False)
-    assert "NONE is not set" in refusal("adbc:DPQUERY_TEST_NONE?table=persons")
-    monkeypatch.setenv("DPQUERY_TEST_BAD", "postgresql://me:PASSWORD@127.0.0.1:1/base")
-    assert "BAD holds no connection" in refusal("adbc:DPQUERY_TEST_BAD?table=persons")
-    monkeypatch.setenv("DPQUERY_TEST_BAD", "nosuchdriver://me:PASSWORD@host/base")
-    assert "BAD holds no connection" in refusal("adbc:DPQUERY_TEST_BAD?table=persons")
-
-
-def test_odbc_is_refused_with_what_to_use_instead():
-    assert "adbc:VARIABLE?table=NAME" in refusal("odbc:SURVEY?table=persons")
+    monkeypatch.setenv("DPQUERY_TEST_BAD", f"{PRIVATE}127.0.0.1:1/base")
+    monkeypatch.setenv("DPQUERY_TEST_WORSE", "nosuchdriver://me:PASSWORD@host/base")
+    for location, words in LOCATIONS.items():
+        assert words in refusal(location)
 
 
 def test_a_table_of_several_schemas_names_its_own(database):
@@ -466,7 +471,3 @@ def test_the_names_of_tables_that_engines_once_counted_are_read_as_tables(tmp_pa
             check_header(place, SPECS["rows"])
             assert tabulate(place, spec=SPECS["rows"], subsets=[()])[()] == records
     assert not (tmp_path / "spill").exists()
-    for wrong in ("ibis:", "ibis:duckdb:d", "ibis:duckdb:d?table=", "ibis:duckdb:d?table=a&x=1"):
-        assert "does not name a table" in refusal(wrong)
-    for wrong in ("snowflake:X?table=t", "d?table=t", "postgres:X?table=t&spill=/tmp"):
-        assert "before duckdb and postgres" in refusal(f"ibis:{wrong}")

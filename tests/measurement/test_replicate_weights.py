@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from release_parts import told_by_releases
+from release_parts import columns_of, told_by_releases
 from town import ok, run
 
 from dpquery.audit.planned_cases import planned_in
@@ -54,7 +54,6 @@ derived:
 """
 NAMES = ["rep08", "rep09", "rep10", "rep11"]
 PERSONS = SPEC.replace("unit: row", "unit: {person: id, max_rows: 2}\n  neighbours: replace")
-SPEC_OF = {"row": SPEC, "persons": PERSONS}
 
 
 def spec_of(text=SPEC):
@@ -226,26 +225,26 @@ def _moved_by(noise):
 SHAPE = (2, 4)
 
 
-def told_of(rows, factor, std, rng=None, degrees=3):
-    """Return the errors of a sample by what is counted, with noise of a standard error."""
+def told_of(sums, std, rng=None):
+    """Return the errors of a sample by what is added up, with noise of a standard error."""
     strategy = MarginalsStrategy("m", "gaussian", SHAPE, {(0, 1): 1})
     parts = []
-    for part in dense(rows) / 2:
+    for part in sums:
         noise = 0.0 if rng is None else rng.normal(0, std, 8)
         parts.append(Measured(strategy, [part.ravel() + noise], std))
-    return ReplicateErrors(parts[0], 0.95, tuple(parts[1:]), factor, degrees)
+    return ReplicateErrors(parts[0], 0.95, tuple(parts[1:]), 0.25, 3)
 
 
-def by_replicates(rows, statistic, factor=0.25):
+def by_replicates(sums, statistic):
     """Return the variance of a statistic of a table by replicate weights, one after the other."""
-    weights, *differences = dense(rows) / 2
+    weights, *differences = sums
     full = np.asarray(statistic(weights))
-    return factor * sum((np.asarray(statistic(weights + each)) - full) ** 2 for each in differences)
+    return 0.25 * sum((np.asarray(statistic(weights + each)) - full) ** 2 for each in differences)
 
 
 def test_without_noise_it_is_what_the_answers_by_each_replicate_say():
-    rows = sampled(np.random.default_rng(4), 300)
-    errors = told_of(rows, 0.25, 1e-9)
+    sums = dense(sampled(np.random.default_rng(4), 300)) / 2
+    errors = told_of(sums, 1e-9)
     cells, sexes, every = marginal(SHAPE, (0, 1)), marginal(SHAPE, (0,)), product(SHAPE, {})
     for block, statistic in (
         (cells, np.ravel),
@@ -253,13 +252,13 @@ def test_without_noise_it_is_what_the_answers_by_each_replicate_say():
         (every, lambda table: [table.sum()]),
     ):
         told = errors.variances(block, None)
-        assert np.allclose(told.variance, by_replicates(rows, statistic), rtol=1e-6)
+        assert np.allclose(told.variance, by_replicates(sums, statistic), rtol=1e-6)
         assert np.allclose(told.degrees, 3)
     # Differences, of rows that share records too; and quotients, linearised.
     women = product(SHAPE, {0: Identity(2), 1: Identity(4)})
     found = errors.difference_variances((women, None), (women, None)).variance
     assert (found == 0).all()
-    weights, *differences = dense(rows) / 2
+    weights, *differences = sums
     shares = (weights / weights.sum(axis=1, keepdims=True)).ravel()
     of_rows = np.repeat([0, 1], 4)
     found = errors.quotient_variances((cells, None), (sexes, None), of_rows, shares).variance
@@ -274,22 +273,23 @@ def test_without_noise_it_is_what_the_answers_by_each_replicate_say():
     merged = errors.merged_variances(
         cells, None, lambda x: x.reshape(2, 4).sum(axis=1), np.full(2, 1e-9)
     )
-    assert np.allclose(merged.variance, by_replicates(rows, lambda t: t.sum(axis=1)), rtol=1e-6)
+    assert np.allclose(merged.variance, by_replicates(sums, lambda t: t.sum(axis=1)), rtol=1e-6)
 
 
 def test_noise_moves_it_to_no_side_and_hides_what_is_small(monkeypatch):
-    rows, rng = sampled(np.random.default_rng(5), 300), np.random.default_rng(6)
+    sums = dense(sampled(np.random.default_rng(5), 300)) / 2
+    rng = np.random.default_rng(6)
     cells = marginal(SHAPE, (0, 1))
-    exact = by_replicates(rows, np.ravel)
+    exact = by_replicates(sums, np.ravel)
     std = float(np.sqrt(exact.mean()))
     monkeypatch.setattr("dpquery.reconstruction.replicate_errors.LEAST", -np.inf)
     found = []
     for _ in range(4000):
-        squared = told_of(rows, 0.25, std, rng)
-        sums = [(each.noisy[0]) ** 2 - std**2 for each in squared.differences]
+        squared = told_of(sums, std, rng)
+        squares = [(each.noisy[0]) ** 2 - std**2 for each in squared.differences]
         told = squared.variances(cells, None).variance
-        assert np.allclose(np.nan_to_num(told), np.maximum(0.25 * sum(sums), 0))
-        found.append(0.25 * sum(sums))
+        assert np.allclose(np.nan_to_num(told), np.maximum(0.25 * sum(squares), 0))
+        found.append(0.25 * sum(squares))
     error = np.std(found, axis=0) / np.sqrt(len(found))
     assert (np.abs(np.mean(found, axis=0) - exact) < 6 * error).all()
     # What it says of its own standard error is so, on average.
@@ -298,23 +298,23 @@ def test_noise_moves_it_to_no_side_and_hides_what_is_small(monkeypatch):
 
 
 def test_it_is_told_from_three_standard_errors_of_noise_on():
-    rows = sampled(np.random.default_rng(7), 300)
+    sums = dense(sampled(np.random.default_rng(7), 300)) / 2
     cells = marginal(SHAPE, (0, 1))
-    variance = told_of(rows, 0.25, 1e-9).variances(cells, None).variance
+    variance = told_of(sums, 1e-9).variances(cells, None).variance
     for place in range(8):
         low, high = 1e-6, 1e6
         for _ in range(80):  # the noise with which this variance, left of the sum, is the least
             middle = (low + high) / 2
             least = least_told(0.25, 4, middle) + 0.25 * 4 * middle**2
             low, high = (middle, high) if least < variance[place] else (low, middle)
-        known = told_of(rows, 0.25, low * 0.999).variances(cells, None)
-        hidden = told_of(rows, 0.25, low * 1.001).variances(cells, None)
+        known = told_of(sums, low * 0.999).variances(cells, None)
+        hidden = told_of(sums, low * 1.001).variances(cells, None)
         assert not np.isnan(known.variance[place])
         assert np.isnan(hidden.variance[place])
         # a third of it is noise: degrees 1 / (1 / 3 + 1 / 18), and three without
         assert known.degrees[place] == pytest.approx(1 / (1 / 3 + 1 / 18), rel=1e-2)
-    assert told_of(rows, 0.25, 1e6).missing(cells, None).startswith("noise hides")
-    assert told_of(rows, 0.25, 1e-9).missing(cells, None) == ""
+    assert told_of(sums, 1e6).missing(cells, None).startswith("noise hides")
+    assert told_of(sums, 1e-9).missing(cells, None) == ""
 
 
 @pytest.fixture
@@ -327,20 +327,15 @@ def sample(own_folder):
     return rows
 
 
-def columns_of(path):
-    table = pq.read_table(path)
-    return {name: np.array(table[name].to_pylist(), dtype=object) for name in table.column_names}
-
-
 def test_a_release_tells_counts_sums_shares_means_and_differences(sample):
     both, total = columns_of("release/both.parquet"), lambda t: np.vstack([t, t.sum(axis=0)])
-    due = np.sqrt(by_replicates(sample, total).ravel())
+    due = np.sqrt(by_replicates(dense(sample) / 2, total).ravel())
     order = [("FM".find(s) % 3, int(a)) for s, a in zip(both["sex"], both["age"], strict=True)]
-    told = both["sampling_std"].astype(float)
+    told = both["sampling_std"]
     for place, (sex, age) in enumerate(order):
         assert told[place] == pytest.approx(due[sex * 4 + age], rel=0.1)
-    total_std = np.hypot(told, both["std_error"].astype(float))
-    assert np.allclose(both["total_std"].astype(float), total_std)
+    total_std = np.hypot(told, both["std_error"])
+    assert np.allclose(both["total_std"], total_std)
 
     def due_of(statistic):
         weights, *differences = dense(sample) / 2
@@ -357,9 +352,8 @@ def test_a_release_tells_counts_sums_shares_means_and_differences(sample):
     ):
         found = columns_of(f"release/{name}.parquet")
         told, slow = found["sampling_std"], due_of(statistic)
-        assert sorted(told.astype(float)) == pytest.approx(sorted(slow), rel=0.1), name
-    merged = columns_of("release/in_all.parquet")["sampling_std"]
-    assert not any(each is None for each in merged)
+        assert sorted(told) == pytest.approx(sorted(slow), rel=0.1), name
+    assert not np.isnan(columns_of("release/in_all.parquet")["sampling_std"]).any()
 
 
 def test_a_release_says_what_told_it_and_answers_again(sample):
@@ -372,17 +366,10 @@ def test_a_release_says_what_told_it_and_answers_again(sample):
         + "workload: [{name: sexes, product: {sex: identity}}]\n"
     )
     ok("answer", "release", "more.yaml", "--out", "more")
-    found = columns_of("more/sexes.parquet")["sampling_std"].astype(float)
-    due = np.sqrt(by_replicates(sample, lambda table: table.sum(axis=1)))
+    found = columns_of("more/sexes.parquet")["sampling_std"]
+    due = np.sqrt(by_replicates(dense(sample) / 2, lambda table: table.sum(axis=1)))
     assert found == pytest.approx(due, rel=0.1)
-    manifest = Path("release/release.json")
-    text = manifest.read_text()
-    assert '"replicates": {' in text
-    scale = text[text.rindex('"scale": ') :].split(",")[0]
-    manifest.write_text(text.replace(scale, scale.replace(": ", ": 9")))
-    done = run("answer", "release", "more.yaml", "--out", "other")
-    assert done.code
-    assert "was changed after it was written" in " ".join(done.err.split())
+    assert '"replicates": {' in Path("release/release.json").read_text()
 
 
 def test_plan_says_from_which_error_of_the_sample_on_replicates_tell_it(own_folder):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from release_parts import told_by_releases
+from release_parts import columns_of, told_by_releases
 from specs import FUZZ
 from town import ok, refused, run
 
@@ -394,11 +394,6 @@ def sample(released_once, own_folder):
     folder, taken = released_once
     shutil.copytree(folder, own_folder, dirs_exist_ok=True)
     return taken
-
-
-def columns_of(path):
-    table = pq.read_table(path)
-    return {name: table[name].to_numpy() for name in table.schema.names}
 
 
 def test_a_release_says_what_weights_do_not_go_with_and_which_count_as_nothing(own_folder):
