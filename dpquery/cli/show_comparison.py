@@ -40,10 +40,7 @@ def worst_words(report: PlanReport) -> list[str]:
     """Say in words how far answers of the worst item are off, and what would change it."""
     spec, worst = report.spec, report.worth.worst
     name = f"{worst.name} has the largest error: " if len(spec.items) > 1 else ""
-    lines = [
-        f"{name}a typical answer is off by {figure(worst.rmse)}, and 19 of 20 by less than about "
-        f"{figure(2 * worst.rmse)}"
-    ]
+    lines = [f"{name}a typical estimate is off by {figure(worst.rmse)}"]
     if worst.average is not None and worst.rmse > worst.average and spec.may_prefer_closest:
         lines.append(
             f"that is more than the {figure(worst.average)} records that its average answer counts:"
@@ -184,35 +181,46 @@ def closest_grids(report: PlanReport) -> list[Grid]:
     return [Grid(title, columns, rows, _closest_notes(closest, report), closest.chosen)]
 
 
-def closest_words(report: PlanReport) -> list[str]:
-    """Return what the closest answers are expected to err by, for who reads nothing else."""
-    closest, fitted, column = report.plan.closest, report.plan.preferred, _column(report)
+def closest_notes(report: PlanReport) -> list[tuple[str, str]]:
+    """Return what is closest and by how much it errs, under the word that the line begins with."""
+    fitted = report.plan.preferred
     if fitted is not None:
-        measures = "; a release measures how far off its tables are" * (fitted.key == "adaptive")
-        simulated = simulated_words(fitted, weighted=report.spec.weighted)
-        bars = "with error bars" if column == "estimate" else f"in its column `{column}`"
-        linear = f"; the linear strategy has {figure(fitted.linear_rmse)} {bars}"
-        return [f"{simulated}{_on_data(fitted.key, fitted.proxy)}{linear}{measures}"]
+        word = "errors" if report.spec.prefer == "unbiased" else "closest"
+        return [(word, _fitted_words(report, fitted))]
     if report.nearer is not None:
-        return [
-            f"`prefer: closest` would have an error of about {figure(report.nearer)} instead of "
-            f"{figure(report.priced[0].weighted_rmse)}"
-        ]
-    if closest is None and report.spec.prefer == "closest":
-        return ["nothing nearer was compared: a release gives the unbiased estimates (see note)"]
-    if closest is None or column == "estimate":
+        estimates = figure(report.priced[0].weighted_rmse)
+        words = f"would have an error of about {figure(report.nearer)} instead of {estimates}"
+        return [("closest", f"`prefer: closest` {words}")]
+    if report.spec.prefer == "unbiased":
         return []
-    return [
-        f"closest answers: the column `{column}` has an error of about "
-        f"{figure(closest.best.rmse)} (simulated on {closest.proxy}"
-        f"{_on_data(column, closest.proxy)})"
-    ]
+    return [("closest", _column_words(report, report.plan.closest))]
 
 
-def _column(report: PlanReport) -> str:
-    """Return which column of a linear release is the closest."""
-    closest = report.plan.closest
-    return "estimate" if closest is None else closest.best.column
+def _fitted_words(report: PlanReport, fitted: PlannedFit) -> str:
+    column = report.closest_column
+    measures = "; a release measures how far off its tables are" * (fitted.key == "adaptive")
+    simulated = simulated_words(fitted, weighted=report.spec.weighted)
+    bars = "with error bars" if column == "estimate" else f"in its column `{column}`"
+    linear = f"; the linear strategy has {figure(fitted.linear_rmse)} {bars}"
+    return f"{simulated}{_on_data(fitted.key, fitted.proxy)}{linear}{measures}"
+
+
+def _column_words(report: PlanReport, closest: PlannedClosest | None) -> str:
+    estimates = figure(report.priced[0].weighted_rmse)
+    if closest is None:
+        return "nothing nearer was compared: a release gives the unbiased estimates (see note)"
+    column, error = closest.best.column, closest.best.rmse
+    if column == "estimate":
+        return f"the estimates, with an error of {estimates}"
+    near = "".join(
+        f"; {fit.name}, with {figure(fit.rmse)}, is not clearly closer"
+        for fit in report.plan.fits
+        if fit.rmse < error
+    )
+    return (
+        f"the column `{column}`, with an error of about {figure(error)} (simulated on "
+        f"{closest.proxy}{_on_data(column, closest.proxy)}); the estimates have {estimates}{near}"
+    )
 
 
 def _on_data(what: str, proxy: str) -> str:
@@ -246,7 +254,7 @@ def _closest_notes(closest: PlannedClosest, report: PlanReport) -> tuple[str, ..
 
 def fit_grids(report: PlanReport) -> list[Grid]:
     """Return the comparison with RAP and adaptive measurement, if there was one."""
-    best, fits, column = report.priced[0], report.plan.fits, _column(report)
+    best, fits, column = report.priced[0], report.plan.fits, report.closest_column
     if not fits:
         return []
     linear = (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 
 from dpquery.cli.screen import Grid, PlanFiles
-from dpquery.cli.show_comparison import closest_words, cost, guarantee_text
+from dpquery.cli.show_comparison import closest_notes, cost, guarantee_text
 from dpquery.commands.defaults import PLAN_PATH
 from dpquery.measurement.ledger.funds import STILL_FREE, epsilon_text
 from dpquery.plan_file.plan import CandidateFigures
@@ -92,8 +92,12 @@ def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
         f"at epsilon {float(report.epsilon):g}{delta}{about}"
     )
     columns, rows = _worth_rows(report)
-    notes = [f"{word:<9}{text}" for word, text in _first_notes(report, files) if text]
-    return Grid(title, columns, rows, tuple(notes))
+    nearest = closest_notes(report) * (report.nearer is None)  # else it was not asked for
+    asked, notes = (
+        [f"{word:<9}{text}" for word, text in lines if text]
+        for lines in (nearest, _first_notes(report, files))
+    )
+    return Grid("\n".join([title, *asked]), columns, rows, tuple(notes))
 
 
 def expected_grid(report: PlanReport) -> Grid:
@@ -107,7 +111,7 @@ def expected_grid(report: PlanReport) -> Grid:
             more = len(item.sums) - MOST_SUMS
             others = f"; {more:,} more will be in {item.name}.map.csv of the release" * (more > 0)
             judged.append(f"{item.name} adds up {'; '.join(item.sums[:MOST_SUMS])}{others}")
-    of = " of a linear release" * (report.plan.preferred is not None)
+    of = " of the estimates" * report.guesses + " of a linear release" * bool(report.plan.preferred)
     return Grid(f"what to expect{of}", columns, rows, tuple(judged))
 
 
@@ -141,8 +145,8 @@ def _worth_rows(
         name = f"{len(more)} more derived (--why)"
         rows.append((name, f"{size:,}", "", "", "", _lost(lost, size)))
     columns = ("table", "answers", "95 % within", "flagged below", "average cell", "expect")
-    unbarred = () if whole or report.plan.preferred is None else (2, 3, 5)
-    left_out = (*unbarred, *(() if worth.items[0].records is not None else (4,)))
+    unbarred = report.guesses and not whole and not worth.derived
+    left_out = (2, 3, 5) * unbarred + (4,) * (worth.items[0].records is None)
     kept = [place for place in range(len(columns)) if place not in left_out]
     return tuple(columns[k] for k in kept), tuple(tuple(row[k] for k in kept) for row in rows)
 
@@ -209,9 +213,9 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     """Return the lines below the tables, each under the word that it begins with."""
     spec, worth = report.spec, report.worth
     is_weak = worth.weakest.grade == "weak" and not report.plan.targets
-    fitted = report.plan.preferred is not None
-    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))] * (not fitted)
-    notes += [("errors" if fitted else "closest", words) for words in closest_words(report)]
+    notes = [("weak" if is_weak else "better", "; ".join(remedy_words(report)))]
+    notes *= not report.guesses
+    notes += closest_notes(report) * (report.nearer is not None)
     notes += [("beyond", BEYOND_BUDGET)] * report.targets_beyond_budget
     notes += [("targets", words) for words in least_words(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
@@ -367,8 +371,10 @@ def remedy_words(report: PlanReport) -> list[str]:
         beside = "; give others that matter one too" * (len(worth.items) > 1)
         about = rounded(float(report.epsilon) * weakest.rmse / worth.target)
         target = f'--target "{weakest.name}: rmse <= {worth.target:g}"'
-        remedies.append(f"{target} (met from about epsilon {about}{beside})")
-        remedies += ["`prefer: closest`"] * report.spec.may_prefer_closest
+        bounds = report.spec.prefer == "unbiased"  # targets are refused beside the closest answers
+        remedies += [f"{target} (met from about epsilon {about}{beside})"] * bounds
+        unknown = report.nearer is None  # else a line says how much closer it is
+        remedies += ["`prefer: closest`"] * (report.spec.may_prefer_closest and unknown)
         too = "fine" if is_table else "small"
         sure = "may be" if weakest.needs or len(weakest.grades) > 1 else "is"
         lines.append(f"{weakest.name} {sure} too {too} for its noise: {', or '.join(remedies)}")
@@ -406,7 +412,7 @@ def price_words(report: PlanReport) -> str:
     fit = "such release fits" if room.repetitions == 1 else "such releases fit"
     words += f"{room.repetitions:,} {fit}"
     single = report.single
-    if single is None or report.plan.preferred:
+    if single is None or report.guesses:
         return words
     return (
         f"{words}. If it is the only one, --epsilon "

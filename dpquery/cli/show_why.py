@@ -7,7 +7,7 @@ from dpquery.cli.screen import Grid
 from dpquery.cli.show_comparison import (
     WEIGHTED,
     closest_grids,
-    closest_words,
+    closest_notes,
     cost,
     domain_grid,
     domain_json,
@@ -53,7 +53,7 @@ def why_grids(report: PlanReport, *, candidates: bool = False) -> list[Grid]:
     compared = sum(len(priced.selection.candidates) for priced in report.priced)
     notes = [
         *([BEYOND_BUDGET] if report.targets_beyond_budget else []),
-        *closest_words(report),
+        *(f"{word}: {text}" for word, text in closest_notes(report)),
         *worst_words(report),
         *_total_words(report),
         *report.facts,

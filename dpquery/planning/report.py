@@ -14,6 +14,7 @@ from dpquery.measurement.ledger.funds import Funds, Room
 from dpquery.operators.blocks import Block, product
 from dpquery.operators.compile import CompiledSpec, compile_spec
 from dpquery.plan_file.plan import Plan, PlannedSelection
+from dpquery.plan_file.rehearsals import AnswerColumn
 from dpquery.planning.figures import BudgetShares, Exchange, SelectionAtBudget, exchanges, prices
 from dpquery.planning.search import check_facts, facts_words
 from dpquery.planning.targets import (
@@ -27,6 +28,7 @@ from dpquery.planning.targets import (
     swept,
 )
 from dpquery.planning.worth import JudgedOn, PlanWorth, worth_of
+from dpquery.reconstruction.columns import FAR_LESS
 from dpquery.releases.words import count, figure, html_table
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Spec
@@ -98,6 +100,19 @@ class PlanReport:
     def targets_beyond_budget(self) -> bool:
         """Whether no kind of noise meets the targets within the whole budget."""
         return bool(self.least) and all(needed.share > 1 for needed in self.least)
+
+    @property
+    def closest_column(self) -> AnswerColumn:
+        """Which column of a linear release errs least, of those that were compared."""
+        closest = self.plan.closest
+        return "estimate" if closest is None else closest.best.column
+
+    @property
+    def guesses(self) -> bool:
+        """Whether what is read has no error bars: a fit, or a column that errs far less."""
+        closest, estimates = self.plan.closest, self.priced[0].weighted_rmse
+        far_less = closest is not None and closest.best.rmse < FAR_LESS * estimates
+        return self.plan.preferred is not None or far_less
 
     @property
     def room(self) -> Room | None:

@@ -285,7 +285,7 @@ def test_why_says_how_far_answers_are_off_and_what_would_change_it(town):
     text = "\n".join(lines_of("--why"))
     assert "has the largest error" not in text
     assert "asked alone" not in text
-    assert "a typical answer is off by" in text
+    assert "a typical estimate is off by" in text
 
 
 # Two plans side by side: the errors are those that each plan promises, and nothing is written.

@@ -160,7 +160,7 @@ def test_the_closest_answers_are_a_column_of_the_release(small):
     assert shown["chosen"]["strategy"] == best["strategy"]
     assert best["rmse"] < 0.6 * closest["contenders"][0]["rmse"]
     printed = " ".join(ok("plan", "workload.yaml", *SEARCHED, "--why", *LOW).out.split())
-    assert f"closest answers: the column `{column}` has an error of about" in printed
+    assert f"closest: the column `{column}`, with an error of about" in printed
     assert f"a release writes the column `{column}` beside the estimates" in printed
     ok("release", "data.csv", "--epsilon", "0.1")
     assert column in pd.read_parquet("release/pairs.parquet").columns
