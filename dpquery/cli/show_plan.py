@@ -369,7 +369,7 @@ def remedy_words(report: PlanReport) -> list[str]:
         if own is not None and own.others <= BEARABLE:
             remedies.append(f"{_weight(own, report.spec)} (±{rounded(own.within)}; {_others(own)})")
         beside = "; give others that matter one too" * (len(worth.items) > 1)
-        about = rounded(float(report.epsilon) * weakest.rmse / worth.target)
+        about = rounded(report.target_epsilon)
         target = f'--target "{weakest.name}: rmse <= {worth.target:g}"'
         bounds = report.spec.prefer == "unbiased"  # targets are refused beside the closest answers
         remedies += [f"{target} (met from about epsilon {about}{beside})"] * bounds

@@ -23,6 +23,7 @@ from dpquery.planning.targets import (
     LeastEpsilon,
     Reached,
     Sweep,
+    epsilon_of_noise,
     least_epsilons,
     reached_targets,
     swept,
@@ -95,6 +96,13 @@ class PlanReport:
         """The delta of a release as planned: none of Laplace noise."""
         pure = self.priced[0].selection.noise == "laplace" and not self.plan.preferred
         return Fraction(0) if pure else self.delta
+
+    @property
+    def target_epsilon(self) -> float:
+        """About the epsilon at which the noise of this plan meets the target that is proposed."""
+        best, worth = self.priced[0], self.worth
+        std = best.std * worth.target / worth.weakest.rmse
+        return epsilon_of_noise(best.selection, self.spec, delta=self.delta, std=std)
 
     @property
     def targets_beyond_budget(self) -> bool:

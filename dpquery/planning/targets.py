@@ -402,15 +402,9 @@ def least_epsilons(plan: Plan, shares: BudgetShares) -> tuple[LeastEpsilon, ...]
 
 
 def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -> Fraction:
-    """Solve selection_std(epsilon) score = 1 for epsilon, and round up."""
-    change, score = sound_change(selection.record_change, spec), selection.score or math.inf
-    needed = largest_move(spec.privacy, change) * score
-    share = float(share_of_counts(spec.privacy))
-    if selection.noise == "laplace":
-        exact = math.sqrt(2) * needed / share
-    else:
-        needed /= math.sqrt(share)
-        exact = accounting.epsilon_of_mu(needed, delta, spec.budget.counted)
+    """Return the epsilon at which the selection's score is 1 in counts, rounded up."""
+    score = selection.score or math.inf
+    exact = epsilon_of_noise(selection, spec, delta=delta, std=1 / score)
     low, high = accounting.EPSILONS
     if exact > high:
         whole = min(spec.budget.epsilon or high, high)
@@ -425,6 +419,20 @@ def least_epsilon(selection: PlannedSelection, spec: Spec, *, delta: Fraction) -
     while selection_std(selection, spec, epsilon=epsilon, delta=delta) * score > 1:
         epsilon = rounded_up(float(epsilon) * (1 + 10.0**-DIGITS))
     return epsilon
+
+
+def epsilon_of_noise(
+    selection: PlannedSelection, spec: Spec, *, delta: Fraction, std: float
+) -> float:
+    """Return about the epsilon at which `selection_std` is this."""
+    change, share = (
+        sound_change(selection.record_change, spec),
+        float(share_of_counts(spec.privacy)),
+    )
+    move = largest_move(spec.privacy, change) / std
+    if selection.noise == "laplace":
+        return math.sqrt(2) * move / share
+    return accounting.epsilon_of_mu(move / math.sqrt(share), delta, spec.budget.counted)
 
 
 def _short(value: float) -> float:

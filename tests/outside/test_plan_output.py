@@ -27,6 +27,7 @@ from dpquery.cli.commands import (
     release_command,
     synthetic_command,
 )
+from dpquery.cli.show_plan import remedy_words
 from dpquery.commands import defaults
 from dpquery.exceptions import (
     BudgetExceededError,
@@ -36,6 +37,7 @@ from dpquery.exceptions import (
     SpecError,
 )
 from dpquery.operators.compile import compile_spec
+from dpquery.planning.figures import selection_std
 from dpquery.releases.words import rounded
 from dpquery.spec.parsing.read import load_spec
 
@@ -120,16 +122,17 @@ def test_what_a_condition_needs_is_said_in_records_that_meet_it(town):
     assert [one["average"] for one in known] == pytest.approx([3000, 3000 / regions, 3000])
 
 
-def test_the_epsilon_of_a_target_that_is_offered_is_about_what_this_plan_would_need(town):
-    Path("workload.yaml").write_text(ROWS)
-    few = ("--rows", "30", "--dry-run")
-    (weak,) = (line for line in lines_of(*few) if line.startswith("weak"))
-    name, target = re.search(r'--target "(\w+): rmse <= ([0-9.]+)"', weak).groups()
-    needed = re.search(r"met from about epsilon ([0-9.]+)", weak)[1]
-    at = planned("--epsilon", needed, *few)["selections"][0]["items"]
-    assert next(i["rmse"] for i in at if i["name"] == name) == pytest.approx(
-        float(target), rel=0.15
-    )
+@pytest.mark.parametrize("delta", ["", ", delta: 1e-6"])
+def test_the_epsilon_of_a_target_that_is_offered_is_what_this_plan_would_need(town, delta):
+    text = ROWS.replace("epsilon: 4", f"epsilon: 4{delta}")
+    Path("workload.yaml").write_text(text.replace("add-remove}", f"add-remove{delta}}}"))
+    report = plan("workload.yaml", epsilon="0.1", rows=30, dry_run=True, change_cap=True)
+    best, worth, at = report.priced[0], report.worth, Fraction(report.target_epsilon)
+    assert (best.selection.noise == "gaussian") is bool(delta)
+    std = selection_std(best.selection, report.spec, epsilon=at, delta=report.delta)
+    assert worth.weakest.rmse * std / best.std == pytest.approx(worth.target, rel=1e-6)
+    offered = f'--target "{worth.weakest.name}: rmse <= {worth.target:g}" (met from about epsilon '
+    assert offered + rounded(report.target_epsilon) in remedy_words(report)[0]
 
 
 def test_the_sample_takes_sixteen_lines_at_most(own_folder):

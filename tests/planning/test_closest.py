@@ -159,6 +159,10 @@ def test_the_closest_answers_are_a_column_of_the_release(small):
     assert column in ("shrunk", "averaged")
     assert shown["chosen"]["strategy"] == best["strategy"]
     assert best["rmse"] < 0.6 * closest["contenders"][0]["rmse"]
+    lines = ok("plan", "workload.yaml", *SEARCHED, *LOW).out.splitlines()
+    assert lines[1].startswith(f"closest  the column `{column}`, with an error of about ")
+    assert lines[2].split("  ") == ["table", "answers", "average cell"]  # and no interval
+    assert not any(line.startswith("weak") for line in lines)
     printed = " ".join(ok("plan", "workload.yaml", *SEARCHED, "--why", *LOW).out.split())
     assert f"closest: the column `{column}`, with an error of about" in printed
     assert f"a release writes the column `{column}` beside the estimates" in printed
