@@ -44,9 +44,6 @@ PROXY_PUBLIC = (
     "must be public, since what is expected is made of it; if it holds the records to be "
     "protected, delete this plan and plan again without --proxy"
 )
-DERIVED_UNKNOWN = (
-    "errors of derived items depend on the number of records; --rows says about how many there are"
-)
 DERIVED_UNWEIGHED = (
     "errors of derived items depend on what the weights add up to; say it with `total` under "
     "`weight`"
@@ -82,7 +79,7 @@ def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
     spec, worth = report.spec, report.worth
     records = worth.items[0].records
     noun = "records" if spec.privacy.weight is None else "by weight"
-    about = "" if records is None else f", about {records:,} {noun}"
+    about = _unknown_rows(report) if records is None else f", about {records:,} {noun}"
     declared = spec.expected_total
     if declared not in (None, records):
         about += f" (the spec says {declared:,})"
@@ -98,6 +95,15 @@ def _worth_grid(report: PlanReport, files: PlanFiles) -> Grid:
         for lines in (nearest, _first_notes(report, files))
     )
     return Grid("\n".join([title, *asked]), columns, rows, tuple(notes))
+
+
+def _unknown_rows(report: PlanReport) -> str:
+    """Say what the number of records would tell, where nobody said it."""
+    if report.spec.privacy.weight is not None:
+        return ""
+    derived = ", also of derived items," * bool(report.spec.derived)
+    nearer = " and whether `prefer: closest` errs far less" * report.may_be_nearer
+    return f"; --rows, about how many records there are, tells what to expect{derived}{nearer}"
 
 
 def expected_grid(report: PlanReport) -> Grid:
@@ -220,9 +226,8 @@ def _first_notes(report: PlanReport, files: PlanFiles) -> list[tuple[str, str]]:
     notes += [("targets", words) for words in least_words(report)]
     notes += [("price", price_words(report)), ("risk", risk_words(report))]
     notes += [("delta", words) for words in delta_words(report.delta, spec.budget, report.records)]
-    if spec.derived and worth.items[0].records is None:
-        weighted = spec.privacy.weight is not None
-        notes.append(("derived", DERIVED_UNWEIGHED if weighted else DERIVED_UNKNOWN))
+    if spec.derived and spec.privacy.weight is not None and worth.items[0].records is None:
+        notes.append(("derived", DERIVED_UNWEIGHED))
     if worth.proxy is not None:
         notes.append(("proxy", f"{worth.proxy} {PROXY_PUBLIC}"))
     notes += [("counts", _counts_words(spec)), *(("bins", words) for words in _bin_words(spec))]
@@ -405,12 +410,15 @@ def price_words(report: PlanReport) -> str:
     whose = f" of {account.dataset}" if account is room.funds.parent else ""
     spent = f"; {spent_share(account)} of the budget is spent already" if account.spent else ""
     grows = grows_unlike(report.epsilon, room.share, account.cap)
-    why = f" ({GROWS.partition(':')[0]})" if grows else ""
+    why = f" ({GROWS})" if grows else ""
     words = f"{percent(room.share)} of the budget{whose}{why}{spent}; "
     if not room.repetitions:
         return words + room_words(room, "such releases", report.spent_delta)
     fit = "such release fits" if room.repetitions == 1 else "such releases fit"
     words += f"{room.repetitions:,} {fit}"
+    compared = report.plan.adaptive is not None or report.nearer is not None
+    if compared and not account.spent and account.cap.currency == "mu^2":
+        words += "; a first one bars adaptive measurement, which `accounting: zcdp` would not"
     single = report.single
     if single is None or report.guesses:
         return words
@@ -445,19 +453,19 @@ def _counts_words(spec: Spec) -> str:
         more = len(columns) - LEFT_OUT_SHOWN
         return ", ".join(columns[:LEFT_OUT_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
+    def of(columns: Sequence[str]) -> str:
+        name = columns[0] if len(columns) == 1 else f"{len(columns)} columns"
+        return f"undeclared values of {name}"
+
     words = [
         f"records with an undeclared value of {named(names['drop'])} are in no table"
         if names["drop"]
         else "no record is left out because of a value"
     ]
     if names["count"]:
-        words.append(
-            f"one with an undeclared value (of {count(len(names['count']), 'column')}) is in "
-            "totals alone, so tables without a total miss it"
-        )
+        words.append(f"{of(names['count'])} are in totals alone, which not every table has")
     if names["show"]:
-        shown = f"an undeclared value of {named(names['show'])}"
-        words.append(f"{shown} has a row other in tables by single values")
+        words.append(f"{of(names['show'])} have a row other in tables by single values")
     over = [d.statistic.attribute for d in spec.derived if isinstance(d.statistic, Quantiles)]
     if blank := [
         a.name for i, a in enumerate(spec.domain.attributes) if i in over and with_values(a)

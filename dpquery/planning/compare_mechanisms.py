@@ -555,12 +555,11 @@ def with_nearer(report: PlanReport, compiled: CompiledSpec) -> PlanReport:
 
     It is tried once on every made-up population, on a few tables, by the strategy that is planned.
     """
-    spec, plan, priced = report.spec, report.plan, report.priced[0]
-    unasked = not spec.may_prefer_closest or plan.preferred is not None or plan.targets
-    if unasked or report.derived or spec.states_facts or plan.objective == "max":
+    spec, priced, items = report.spec, report.priced[0], report.worth.items
+    records = items[0].records
+    if not report.may_be_nearer or records is None:
         return report
-    records, items = report.worth.items[0].records, report.worth.items
-    if records is None or all((item.relative or 0.0) < FAINT_ANSWERS for item in items):
+    if all((item.relative or 0.0) < FAINT_ANSWERS for item in items):
         return report
     workload, part = compiled.workload, quick_part(compiled.workload)
     strategy, noise_std = _measured(priced, workload)

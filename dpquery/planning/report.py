@@ -123,6 +123,13 @@ class PlanReport:
         return self.plan.preferred is not None or far_less
 
     @property
+    def may_be_nearer(self) -> bool:
+        """Whether estimates are asked for, and what else is asked allows the closest answers."""
+        plan, free = self.plan, self.spec.may_prefer_closest and not self.spec.states_facts
+        bounded = plan.targets or self.derived or plan.objective == "max"
+        return free and not bounded and plan.preferred is None
+
+    @property
     def room(self) -> Room | None:
         """What the budget has room for, by the preferred mechanism; RAP is priced as Gaussian."""
         noise = "gaussian" if self.plan.preferred else self.priced[0].selection.noise

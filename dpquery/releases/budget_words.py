@@ -15,7 +15,7 @@ from dpquery.releases.words import percent
 from dpquery.spec.numbers import power
 from dpquery.spec.spec import Budget, Spec
 
-GROWS = "the cost grows about as epsilon squared: half of it costs a quarter"
+GROWS = "the cost grows about as epsilon squared"
 """Why half of an epsilon is not half of a budget that is counted in rho or mu^2."""
 _SEEN = 0.01  # of a budget: what a share is off from the epsilon's, where a reader asks why
 
@@ -91,9 +91,12 @@ def taken_words(
     decisive, whose = account, ""
     if parent is not None and parent.remaining < account.remaining:
         decisive, whose = parent, f" of {parent.dataset}"
+    used = percent(float(decisive.share(charged, pure)))
+    known = "" if whose or form is RECORDED else used  # a statement keeps its bytes
     text = (
-        f"this {what} uses {percent(float(decisive.share(charged, pure)))} of the budget{whose}; "
-        f"{_spent(account, form)} has been spent on dataset {account.dataset} up to this {what}"
+        f"this {what} uses {used} of the budget{whose}; "
+        f"{_spent(account, form, known)} has been spent on dataset {account.dataset} "
+        f"up to this {what}"
     )
     if parent is None:
         return text
@@ -173,8 +176,11 @@ def left_words(account: Account, epsilon: Fraction | None) -> str:
     return f"epsilon {epsilon_text(epsilon)} {whole}"
 
 
-def _spent(account: Account, form: DeltaForm) -> str:
-    """Return what is spent of a cap, as it was declared; an epsilon covers it."""
+def _spent(account: Account, form: DeltaForm, known: str = "") -> str:
+    """Return what is spent of a cap, as it was declared; an epsilon covers it.
+
+    The share is left out where it is known.
+    """
     cap, epsilon = account.cap, epsilon_spent(account)
     if epsilon is None:  # a cap in rho, or nobody could ask for so much
         return f"{spent_share(account)} of {cap_text(cap, form=form)}"
@@ -182,7 +188,8 @@ def _spent(account: Account, form: DeltaForm) -> str:
     if account.remaining >= 0:  # three digits may round up beyond a cap that has more
         epsilon = min(epsilon, cap.epsilon or epsilon)
     amount = f"epsilon {epsilon_text(epsilon)} of {whole}"
-    return f"{amount} ({spent_share(account)})"
+    share = spent_share(account)
+    return f"{amount} ({share})" if share != known else amount + "," * (", " in amount)
 
 
 def _by_sums(account: Account) -> str:
