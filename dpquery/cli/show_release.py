@@ -26,8 +26,9 @@ from dpquery.releases.budget_words import (
     spent_share,
     taken_words,
 )
+from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import missed_lines, nearer_words, over_units
-from dpquery.releases.statement import simulated_words
+from dpquery.releases.statement import known_errors, simulated_words
 from dpquery.releases.words import count, figure, level_text, percent
 from dpquery.spec.numbers import power
 
@@ -282,7 +283,7 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
             f"{over_units(done.manifest.items)}"
         )
     else:
-        worth = _relaxed_text(mechanism, done.measured.values)
+        worth = _relaxed_text(mechanism, done.manifest)
     account, parent = done.account, done.parent
     if exact:
         budget = exact_words(account, parent=parent)
@@ -335,11 +336,10 @@ def _next(done: ReleaseReport) -> str:
     return f"{report}, then dpquery synthetic{place} (records to work with)"
 
 
-def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism", values: Ints) -> str:
+def _relaxed_text(mechanism: "RapMechanism | AdaptiveMechanism", manifest: Manifest) -> str:
     simulated, name = mechanism.simulated, mechanism.planned.name
-    run = mechanism.query.rounds.measured(values)
-    if words := "; ".join(each.words(run.total) for each in mechanism.distances(run)):
-        return f"{name}: no error bars; measured with noise (95 %): {words}"
+    if manifest.adaptive is not None and manifest.adaptive.distances:
+        return f"{name}: no error bars; {known_errors(manifest, in_short=True)}"
     if simulated is None:
         return f"{name}: no error bars, and the plan simulated no errors at this epsilon and delta"
     return simulated_words(mechanism.planned, weighted=simulated.weighted)
@@ -430,13 +430,14 @@ def answer_json(done: "AnswerReport") -> dict[str, object]:
 
 def report_grids(report: "Report") -> list[Grid]:
     """Return what `error-report` prints: a line an item, the guarantee, a line a derived item."""
-    from dpquery.releases.report.figures import INTERVAL_COLUMNS, headline, to_rows
+    from dpquery.releases.report.figures import INTERVAL_COLUMNS, headline, measured_rows, to_rows
 
     title, *notes = headline(report)
     pairs = zip(to_rows(report), report.items, strict=True)
     # the page has room for sentences
-    rows = tuple((*row[:-1], f"{item.grade}{item.others}") for row, item in pairs)
-    grids = [Grid(title, report.columns, rows, tuple(notes))]
+    judged = [(*row[:-1], f"{item.grade}{item.others}") for row, item in pairs]
+    told = measured_rows(report) or judged
+    grids = [Grid(title, report.columns, tuple(told), tuple(notes))]
     if report.derived:
         level = level_text(report.manifest.level)
         of_noise = " of noise" * report.manifest.tells_sample

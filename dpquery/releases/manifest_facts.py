@@ -1,5 +1,6 @@
 """What the manifest says of items, of RAP runs and of public facts."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -240,7 +241,7 @@ class DistanceFacts:
         >>> DistanceFacts("pairs", 15, 210.0, 500.0).words(1000.0)
         'the records are too few for the errors measured on pairs to say anything'
         """
-        if (self.distance + Z_95 * self.std) / total > MOST_SHARE:
+        if self.is_hidden(total):
             measured = f"on {self.item} " if self.item else ""
             return f"the records are too few for the errors measured {measured}to say anything"
         of, share = f" of {self.item}" if self.item else "", self.share(total)
@@ -249,9 +250,23 @@ class DistanceFacts:
         )
         if self.largest is None or self.largest_std is None:
             return words
+        return f"{words}, and the largest error of one cell is {self.largest_words(math.inf)}"
+
+    def largest_words(self, average: float) -> str:
+        """Return the 95 % interval of the largest error; empty where it is not known.
+
+        Nor is it told where it may be none, and may be more than the average answer.
+        """
+        if self.largest is None or self.largest_std is None:
+            return ""
         low, high = (self.largest + z * self.largest_std for z in (-Z_95, Z_95))
-        most = f"{rounded(low)} to {rounded(high)}" if low > 0 else f"{rounded(high)} at most"
-        return f"{words}, and the largest error of one cell is {most}"
+        if low > 0:
+            return f"{rounded(low)} to {rounded(high)}"
+        return f"{rounded(high)} at most" if high < average else ""
+
+    def is_hidden(self, total: float) -> bool:
+        """Whether it may be more than all of so many records, and so says nothing."""
+        return (self.distance + Z_95 * self.std) / total > MOST_SHARE
 
     def share(self, total: float) -> str:
         """Return the 95 % interval of the distance as a share of so many records."""

@@ -42,14 +42,59 @@ def rmse_name(weighted: bool) -> str:
     return "weighted RMSE" if weighted else "RMSE"
 
 
+def measured_errors(manifest: Manifest) -> dict[str, tuple[str, str]]:
+    """Return by item what adaptive measurement told of its errors, as 95 % intervals.
+
+    What the errors of all cells of a table add up to, the mean over its tables, as a share of the
+    records, and the largest error of one cell: empty where noise hides it. The name is empty where
+    all items were measured together.
+    """
+    run = manifest.adaptive
+    if run is None:
+        return {}
+    answers = {item.name: item.queries for item in manifest.items}
+    every, (first, *others) = sum(answers.values()), answers
+    return {
+        each.item or ("" if others else first): (
+            "" if each.is_hidden(run.total) else each.share(run.total),
+            each.largest_words(run.total * each.tables / answers.get(each.item, every)),
+        )
+        for each in run.distances
+    }
+
+
+def known_errors(manifest: Manifest, *, in_short: bool = False) -> str:
+    """Return what is known of the errors of a fit: as measured, else in the plan's simulation.
+
+    In short without the largest ones of several items.
+    """
+    if manifest.fitted is None:
+        raise ValueError("not a release of relaxed rows")
+    run, told = manifest.adaptive, measured_errors(manifest)
+    if run is None or not told:
+        return error_words(manifest.fitted)
+    shares, largest = (
+        ", ".join(f"{text} ({name})" if len(told) > 1 else text for name, text in texts if text)
+        for texts in ([(name, one[k]) for name, one in told.items()] for k in (0, 1))
+    )
+    words = f"the errors of all cells of a table add up on average to {shares} of the records"
+    if not shares:
+        words = "the records are too few for the errors to say anything"
+    elif hidden := ", ".join(name for name, (share, _) in told.items() if not share):
+        words += f" (hidden by noise in {hidden})"
+    if largest and not (in_short and len(told) > 1):
+        words += f"; the largest error of one cell is {largest}"
+    return f"measured with noise (95 %): {words}{REFITTED * run.refitted}"
+
+
+REFITTED = "; these rows were fitted again, and differ from those measured in their last digits"
+
+
 def error_words(run: RapFacts | AdaptiveFacts, *, spread_as: str = " (spread {})") -> str:
     """Return what is known of errors: as measured with noise, else in the plan's simulation."""
     if isinstance(run, AdaptiveFacts) and run.distances:
-        again = (
-            "; these rows were fitted again, and differ from those measured in their last digits"
-        )
         words = "; ".join(distance.words(run.total) for distance in run.distances)
-        return f"measured with noise (95 %): {words}{again * run.refitted}"
+        return f"measured with noise (95 %): {words}{REFITTED * run.refitted}"
     simulated = run.simulated
     if simulated is None:
         return "errors are unknown; none were simulated for these questions at this guarantee"

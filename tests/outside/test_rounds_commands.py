@@ -136,7 +136,8 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
         "measured with noise (95 %)" if adaptive else "simulated, not measured: weighted RMSE 4.5"
     )
     assert known in text
-    assert "unknown" in text
+    assert ("unknown" in text) is not adaptive
+    assert ("errors of a table" in text) is adaptive
     assert "flagged" not in text
     document = json.loads(ok("error-report", "--json").out)
     assert {item["rmse"] for item in document["items"]} == {None}

@@ -17,7 +17,7 @@ from dpquery.releases.extra_columns import reading_sample, told_by
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import over_units, roundings, units_counted
 from dpquery.releases.package.tables import PackagedTable
-from dpquery.releases.statement import guarantee_line, neighbour_words, unit_words
+from dpquery.releases.statement import guarantee_line, known_errors, neighbour_words, unit_words
 from dpquery.releases.words import count, figure, sentence, spaced, without_controls
 from dpquery.spec.spec import About
 
@@ -272,7 +272,9 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
         "`statement.md` says it in full. No table was suppressed or coarsened for "
         "confidentiality.",
         "S.10.6": "`statement.md`, and `release.plan` for what was measured.",
-        "S.10.7": "This page; `errors.parquet` for the errors of every item.",
+        "S.10.7": "This page; `errors.parquet` for the errors of every item."
+        if manifest.error_bars
+        else "This page; `release.json` for what is known of the errors.",
         "S.13.1": _accuracy(manifest),
         "S.13.2": _sampling(manifest),
         "S.13.3.4": _noise(manifest),
@@ -287,10 +289,8 @@ def _known(tables: Sequence[PackagedTable], manifest: Manifest, about: About) ->
 def _accuracy(manifest: Manifest) -> str:
     strategy = manifest.strategy
     if strategy.rmse is None:
-        return (
-            "The error that the noise makes depends on the records and is not known; the numbers "
-            f"are biased. Errors of the records themselves: {OPEN}"
-        )
+        known = sentence(known_errors(manifest))
+        return f"The numbers are biased. {known} Errors of the records themselves: {OPEN}"
     return (
         f"The noise has a root mean square standard error of {figure(strategy.rmse)} over all "
         f"answers{over_units(manifest.items)}; each has its own beside it, with an interval at the "

@@ -35,7 +35,7 @@ from dpquery.releases.report.answers import (
     width_text,
 )
 from dpquery.releases.report.numbered import Names
-from dpquery.releases.statement import error_words, guarantee_line
+from dpquery.releases.statement import guarantee_line, known_errors, measured_errors
 from dpquery.releases.tables.item_table import ERRORS_SCHEMA, UNKNOWN_SCHEMA, lower_median
 from dpquery.releases.words import count, figure, html_table, level_text, percent, within
 from dpquery.spec.columns import Attribute, Boolean
@@ -81,6 +81,7 @@ GOOD_RECORDS = 1.0  # half of a noise interval that is good however small the an
 REPORT_COLUMNS = ("item", "answers", "RMS error", "{} within", "at worst", "flagged", "verdict")
 """Heads of the table of items, with the level of the intervals that the figures behind ± are of."""
 UNKNOWN_COLUMNS = ("item", "answers", "verdict")
+MEASURED_COLUMNS = ("item", "answers", "errors of a table", "of one cell")
 
 _FILES = ("facts", "columns", "cells", "level", "weighted")  # of an item: not figures
 _CODED = pa.dictionary(pa.int32(), pa.string())
@@ -281,7 +282,15 @@ class Report:
         """Heads of the table of items."""
         level = level_text(self.manifest.level)
         heads = tuple(head.format(level) for head in REPORT_COLUMNS)
+        if self.measured:
+            return MEASURED_COLUMNS
         return heads if self.manifest.error_bars else UNKNOWN_COLUMNS
+
+    @property
+    def measured(self) -> dict[str, tuple[str, str]]:
+        """What adaptive measurement told of the errors of each item; empty where it did not."""
+        told = measured_errors(self.manifest)
+        return {} if "" in told else told
 
     @property
     def rmse(self) -> float | None:
@@ -313,7 +322,8 @@ class Report:
         title, *notes = headline(self)
         if self.derived:
             notes.append(derived_note(self.manifest.derived))
-        return html_table(title, self.columns, to_rows(self), notes)
+        rows = measured_rows(self) or to_rows(self)
+        return html_table(title, self.columns, rows, notes)
 
 
 def load_report(directory: Path) -> Report:
@@ -494,6 +504,17 @@ def to_rows(report: Report) -> list[tuple[str, ...]]:
     return [(item.title, f"{item.queries:,}", *_cells(item), item.verdict) for item in report.items]
 
 
+def measured_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return the same with measured errors in place of verdicts; none where none were measured."""
+    told = report.measured
+    return [
+        (item.title, f"{item.queries:,}", share or "hidden by noise", largest)
+        for item in report.items
+        if told
+        for share, largest in [told.get(item.name, ("", ""))]
+    ]
+
+
 def _cells(item: ItemReport) -> tuple[str, ...]:
     if item.rmse is None or item.flagged_share is None:
         return ()
@@ -523,10 +544,17 @@ def headline(report: Report) -> list[str]:
     ]
 
 
+MEASURED_ERRORS = (
+    "measured with noise (95 %): what the errors of all cells of a table add up to on average, as "
+    "a share of the records, and the largest error of one cell, where noise does not hide it"
+)
+
+
 def worth(report: Report) -> str:
     """Return the error of all answers, as far as it is known, in words."""
-    if (fitted := report.manifest.fitted) is not None:
-        return f"answers are biased and have no error bars; {error_words(fitted)}"
+    if report.manifest.fitted is not None:
+        known = MEASURED_ERRORS if report.measured else known_errors(report.manifest)
+        return f"answers are biased and have no error bars; {known}"
     return (
         f"root mean square error {figure(report.rmse or 0.0)}{over_units(report.manifest.items)}; "
         f"{percent(report.flagged_share or 0.0)} of all answers are flagged; "

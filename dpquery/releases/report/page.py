@@ -22,8 +22,8 @@ from dpquery.releases.report.marks import Mark, points, privacy_curve
 from dpquery.releases.report.sections import derived_section, item_section, pill, scroll_table
 from dpquery.releases.statement import (
     BIASED,
-    error_words,
     guarantee_line,
+    known_errors,
     measured_count,
     neighbour_words,
     odds_words,
@@ -441,9 +441,9 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
 
 
 def _error_charts(report: Report) -> str:
-    if (fitted := report.manifest.fitted) is not None:
+    if report.manifest.fitted is not None:
         biased = escape(BIASED.replace("**", ""))
-        return f"<p>{biased}</p><p>{escape(sentence(error_words(fitted)))}</p>"
+        return f"<p>{biased}</p><p>{escape(sentence(known_errors(report.manifest)))}</p>"
     charts, weighted = [], "weighted " * (report.manifest.privacy.weight is not None)
     for unit in dict.fromkeys(i.summed and i.summed.of for i in report.items):
         errors = [(i.title, i.rmse) for i in report.items if (i.summed and i.summed.of) == unit]
