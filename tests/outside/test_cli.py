@@ -429,7 +429,7 @@ def test_a_budget_is_never_said_to_be_spent_beyond_its_cap(town):
     Path("workload.yaml").write_text(odd)
     ok("plan", "workload.yaml", "--out", "odd.plan", *QUICK[1:])
     said = ok("release", "data.csv", "--plan", "odd.plan", "--out", "odd", "--epsilon", "17.14").out
-    assert "epsilon 17.14 of 17.14 (100 %) has been spent" in said
+    assert "uses 100 % of the budget; epsilon 17.14 of 17.14 has been spent" in said
     Path("workload.yaml").write_text(SPEC.replace("id: town", "id: a-new-one"))
     ok("plan", "workload.yaml", "--out", "new.plan", *QUICK[1:])
     assert ok("ledger", "status").out.splitlines()[1].split()[-2:] == ["more", "releases"]
