@@ -6,7 +6,7 @@ Lines of YAML that would declare what a check found; made of the records, so pri
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import count
@@ -154,10 +154,20 @@ def remedies(spec: Spec, layout: FileGuess | None, records: Records | None) -> t
     for attribute in spec.domain.in_data:
         if any(column.name in odd for column in attribute.columns):
             domain += _attribute_lines(attribute, odd, spec)
+    domain = [*_fate_lines(odd.values()), *domain] if domain else []
     if any(not line.startswith("#") for line in domain):
         domain = ["domain:", *(f"  {line}" for line in domain)]
     lines += domain
     return tuple(lines)
+
+
+def _fate_lines(odd: Iterable[UndeclaredValues]) -> Iterator[str]:
+    """Yield what becomes of the records that hold what is not declared, as comments, once each."""
+    for other, fate in _FATES.items():
+        names = [f"`{each.column.name}`" for each in odd if each.column.other == other]
+        if names:
+            more = f" and {len(names) - _LISTED:,} more" * (len(names) > _LISTED)
+            yield f"# other values of {', '.join(names[:_LISTED])}{more}: as declared, {fate}"
 
 
 def _file_lines(mended: FileFormat, declared: FileFormat) -> list[str]:
@@ -212,20 +222,15 @@ def _attribute_lines(
 ) -> list[str]:
     """Return an attribute as it might be declared, below comments on what becomes of records."""
     says_other = re.search(r"^other\s*:", spec.text, re.MULTILINE) is not None
-    comments, columns, changed = [], [], False
+    comments, columns, changed, remarked = [], [], False, False
     for column in attribute.columns:
         if column.name in odd:
             column, in_signs = _with_number(odd[column.name], spec.file.decimal)
             of_column = replace(odd[column.name], column=column)
             fields, remark, rest = _mended(of_column, spec.file.decimal)
-            # a comment on what becomes of the records that hold what is not declared
-            now = _FATES[of_column.column.other]
-            records = _things(of_column.records, "record")
-            comments += [
-                f"# other values of `{of_column.column.name}`, in {records}: as declared, {now}",
-                *filter(None, [in_signs, remark]),
-            ]
-            changed |= bool(in_signs)
+            head = f"# `{of_column.column.name}`, in {_things(of_column.records, 'record')}:"
+            comments += [head, *filter(None, [in_signs, remark])]
+            changed, remarked = changed or bool(in_signs), remarked or bool(in_signs or remark)
         else:
             fields, rest = [flow_kind(column.kind)], False
         # Where all that was found is declared below, `show` would show an empty value for ever.
@@ -256,7 +261,9 @@ def _attribute_lines(
         parts = ", ".join(f"{scalar(name)}: {of_column}" for name, of_column in columns)
         declared = f"{{merge: {{{parts}}}}}"
     line = f"{scalar(attribute.name)}: {declared}"
-    return [*comments, line if declares_more(line, attribute, odd, spec) else _BY_HAND]
+    if not declares_more(line, attribute, odd, spec):
+        return [*comments, _BY_HAND]
+    return [*comments, line] if remarked else [line]
 
 
 def _for_its_file(odd: UndeclaredValues) -> str:

@@ -92,7 +92,7 @@ CUT = SURVEY.replace("version: 1", "version: 1, rows: about 8")
         (SURVEY, "sex,happy\nF,1\n", 0, "every record is counted the file"),
         (CUT, "sex,happy\nF,1\nM,2\n", 1, "declares about 8 records: is the file whole"),
         (COUNTS, "sex,happy\nF,1\nx,1\n", 0, "1 of 2 records (50 %) holds an"),
-        (COUNTS, "sex,happy\nF,1\nx,1\n", 0, "# other values of `sex`, in 1 record: as declared"),
+        (COUNTS, "sex,happy\nF,1\nx,1\n", 0, "# other values of `sex`: as declared, counted in"),
         (SURVEY, f"id,sex,happy\n{SURVEY_ROWS}", 1, "5 of 8 records"),
         (SURVEY, f"id;sex;happy\n{SURVEY_ROWS}".replace(",", ";"), 1, 'file: {delimiter: ";"}'),
         (PANEL, f"nr,year,union\n{PANEL_ROWS}", 0, "25 of 40 records (62 %)"),
