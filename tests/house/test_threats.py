@@ -11,6 +11,7 @@ import inspect
 import multiprocessing
 import os
 import re
+import resource
 import subprocess
 import zlib
 from functools import cache
@@ -340,15 +341,18 @@ def test_row_33_a_crash_of_the_process_leaves_no_dump_and_no_values(
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "prctl"), reason="Linux marks processes so")
 def test_row_33_no_other_process_of_the_user_may_read_the_memory(town, monkeypatch):
     marks = []
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
 
     def looks(*_, **__):
         marks.append(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))  # PR_GET_DUMPABLE
-        raise RuntimeError
+        marks.append(resource.getrlimit(resource.RLIMIT_CORE)[0])
+        raise RuntimeError(CANARY)
 
     monkeypatch.setattr("dpquery.measurement.curator.tabulate", looks)
     done = run("release", "data.csv", "--epsilon", "1")
-    assert done.code == 70
-    assert marks == [0]
+    assert (done.code, CANARY in done.err) == (70, False)
+    assert marks == [0, 0]
 
 
 def test_row_34_the_repository_holds_no_data_but_what_a_script_makes_or_is_public():

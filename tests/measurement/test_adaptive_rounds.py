@@ -269,7 +269,8 @@ def test_the_noise_of_every_part_costs_its_share_and_no_more(spec, settings):
     question = ask(settings, spec=spec)
     split, workload = question.rounds, question.compiled.workload
     rng = np.random.default_rng(0)
-    parts = [(split.total_rho, split.first_sensitivity, split.first_scale)]
+    records = 3 if spec == PERSON else 1
+    parts = [(split.total_rho, (records * STEPS) ** 2, split.first_scale)]
     for _ in range(20):
         size = settings.selected or 1
         numbers = rng.choice(workload.shape[0], size, replace=False)

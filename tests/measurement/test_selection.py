@@ -362,9 +362,10 @@ def uneven(question):
     return lambda k: np.where(np.arange(given.sizes[k]) % 2, 90.0, 0.0)
 
 
-def test_tables_of_one_score_are_drawn_together_and_then_one_of_them():
+@pytest.mark.parametrize("records", [5, 30])
+def test_tables_of_one_score_are_drawn_together_and_then_one_of_them(records):
     question = ask_tables()
-    model, rows = even(question), towns(question, records=30)
+    model, rows = even(question), towns(question, records=records)
     by_hand = scores(question, by_number(question, rows), model, 1.25)
     for level, below in product(range(len(set(by_hand))), range(3)):
         number, (asked, bound) = drawn_from(

@@ -283,9 +283,10 @@ def test_what_noise_hides_of_clusters_is_left_to_the_design_effect():
 
 def test_intervals_of_few_clusters_are_wider_by_students_t():
     found = SampleVariances(np.full(2, 100.0), np.ones(2, bool), np.array([3, np.inf]))
-    columns = errors_of().together(found, np.zeros(2), np.full(2, 1e-9), (np.zeros(2),) * 2)
-    assert np.allclose(columns.total_high, [31.8245, 19.59964])
-    assert np.allclose(columns.total_low, [-31.8245, -19.59964])
+    ends = (np.full(2, -30.0), np.full(2, 40.0))  # of the noise, as sides of a right angle
+    columns = errors_of().together(found, np.zeros(2), np.full(2, 1e-9), ends)
+    assert np.allclose(columns.total_high, np.hypot([31.8245, 19.59964], 40))
+    assert np.allclose(columns.total_low, -np.hypot([31.8245, 19.59964], 30))
 
 
 def test_codes_that_are_counted_as_one_are_no_stratum():

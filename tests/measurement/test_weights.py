@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pinned import linear
 from release_parts import columns_of, told_by_releases
 from specs import FUZZ
 from town import ok, refused, run
 
+from dpquery.audit.measurements import UnstoredParts
 from dpquery.measurement.accounting import guarantee
 from dpquery.measurement.counting import tables
 from dpquery.measurement.counting.exact_answers import exact_answers
@@ -175,7 +177,8 @@ def test_no_weights_move_the_answers_further_than_the_sensitivity(noise, neighbo
         assert furthest > 0.99 * mechanism.sensitivity - (mechanism.shift == 0)
 
 
-def test_pure_noise_of_weights_and_of_their_squares_costs_what_both_cost():
+def test_pure_noise_of_weights_and_of_their_squares_costs_what_both_cost(monkeypatch):
+    """And each of both is drawn by itself, with its own noise."""
     weight = RecordWeight("wt", Fraction(3, 2), Fraction(1, 2), design_effect=1.5)
     of_both, of_one = (Privacy(weight=one) for one in (weight, replace(weight, design_effect=None)))
     strategy = MarginalsStrategy("m", "laplace", (2, 3), {(0,): 7, (0, 1): 3})
@@ -184,6 +187,14 @@ def test_pure_noise_of_weights_and_of_their_squares_costs_what_both_cost():
     one = calibrated_noise(strategy, privacy=of_one, guarantee=part_of(asked, 1 - OF_SAMPLE))
     costs = [(of.guarantee.rho, of.guarantee.squared_mu) for of in (one, both.beside, both)]
     assert costs[2] == (costs[0][0] + costs[1][0], costs[0][1] + costs[1][1])
+    drawn = []
+    monkeypatch.setattr(
+        "dpquery.measurement.curator.draw",
+        lambda rows, **how: drawn.append((len(rows), how["budget"], how["scale"])) or rows,
+    )
+    tables = {(0,): np.zeros((2, 2), dtype=int), (0, 1): np.zeros((2, 2, 3), dtype=int)}
+    linear(strategy, mechanism=both).noisy(tables, draft=UnstoredParts())
+    assert drawn == [(8, noise.own, noise.scale) for noise in (both, both.beside)]
 
 
 def moved(strategy, mechanism, before, after):

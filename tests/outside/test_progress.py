@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
+from io import StringIO
 from multiprocessing import get_context
 
 import numpy as np
@@ -154,6 +155,10 @@ def test_a_terminal_shows_a_bar_and_the_time_left(monkeypatch):
             work.report(share)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sys.stderr.getvalue())
     assert re.search(r"reading the data ━+╺?━+ +50 % (0:00:0\d|-:--:--)", text)
+    monkeypatch.setattr(sys, "stderr", StringIO())
+    with shown_progress():
+        report_progress("compiling")
+    assert sys.stderr.getvalue() == ""
 
 
 # What `dpquery check` advises is so: it can be pasted, and what it says of a file is true.
