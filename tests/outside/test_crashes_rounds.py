@@ -23,7 +23,7 @@ from release_parts import answers, release
 from rounds import TWO, Frozen, Guess, ask, ask_tables, open_ledger, write_csv
 from town import contents
 
-from dpquery.exceptions import BudgetExceededError, DpqueryError, SpecError
+from dpquery.exceptions import BudgetExceededError, DpqueryError, PlanConflictError, SpecError
 from dpquery.measurement import curator
 from dpquery.measurement.ledger.admission import RETRIES
 from dpquery.measurement.ledger.ledger import Ledger
@@ -331,6 +331,9 @@ def test_the_same_file_again_only_gets_newer(tmp_path):
         draft.write_text("same")
     assert path.stat().st_ino == before.st_ino
     assert path.stat().st_mtime > before.st_mtime
+    with pytest.raises(PlanConflictError, match="something else"), replacing(path) as draft:
+        draft.write_text("other")
+    assert path.read_text() == "same"
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from release_parts import (
     DOMAIN,
+    INCOME,
     ITEMS,
     POOR,
     RACE,
@@ -37,10 +38,12 @@ from dpquery.releases.folder.write import check_target
 from dpquery.releases.manifest import manifest_text, read_manifest
 from dpquery.releases.statement import statement
 from dpquery.releases.tables.item_table import Tally, flags, layout, relative_errors
+from dpquery.releases.tables.labels import release_rules
 from dpquery.spec.columns import Bins, Boolean, Dates, Integers
 from dpquery.spec.parsing.domain import RELEASE_COLUMNS
 from dpquery.spec.predicates import GroupSet, IdentitySet, StackedSet, TotalSet, WidthSet
 from dpquery.spec.spec import Item
+from dpquery.version import __version__
 
 
 def test_a_release_holds_one_file_an_item_and_every_query_a_row(tmp_path):
@@ -64,6 +67,7 @@ def test_files_carry_no_metadata_but_ours(tmp_path):
         assert set(metadata) <= {b"dpquery", b"ARROW:schema"}
         facts = json.loads(metadata[b"dpquery"])
         assert facts["dataset"] == {"id": "people", "version": "7"}
+    assert json.loads((tmp_path / "out" / "release.json").read_text())["tool"] == __version__
 
 
 def test_the_same_release_has_the_same_bytes(tmp_path):
@@ -407,6 +411,16 @@ def test_code_by_code_attributes_are_typed():
     assert weeks.field("week").type == pa.date32()
     weeks = layout(Item("x", (one((WEEK, WidthSet(4, 4, 2))),)), DOMAIN).schema
     assert [weeks.field(f"week_{end}").type for end in ("from", "to")] == [pa.date32()] * 2
+
+
+def test_a_column_has_one_type_in_all_files_and_the_edge_of_a_bin_is_not_its_last_value():
+    asked = ((WEEK, identity(WEEK)), (WEEK, WidthSet(4, 4, 2)), (INCOME, identity(INCOME)))
+    items = [Item("x", (one(axis),)) for axis in asked]
+    names = [
+        set(layout(item, DOMAIN, rules=release_rules(items, DOMAIN)).schema.names) for item in items
+    ]
+    assert names[0] == names[1] >= {"week", "week_from", "week_to"}
+    assert names[2] >= {"income_from", "income_below"}
 
 
 def test_a_dictionary_is_the_declared_domain_in_domain_order():
