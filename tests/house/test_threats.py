@@ -405,5 +405,6 @@ def test_row_44_a_session_of_spark_shows_nothing_and_encrypts():
         "spark.eventLog.enabled": "false",
         "spark.io.encryption.enabled": "true",
     }
+    assert spark._OF_THE_PROGRAM["spark.log.level"] == "OFF"
     program = inspect.getsource(spark._gateway)
     assert program.count("subprocess.DEVNULL") == 2

@@ -576,6 +576,17 @@ def test_what_is_shuffled_of_a_row_holds_neither_an_id_nor_a_value():
     assert not any(part in content for part in (b"12345678", b"9012345", CANARY[:8].encode()))
 
 
+def test_why_a_count_ended_is_told_in_words_of_our_own(monkeypatch):
+    class Stopped(Partitions):
+        def select(self, *_):
+            raise OSError(f"OutOfMemoryError at {CANARY}")
+
+    simulated(monkeypatch, [Stopped([pa.table({"age": [1]})])])
+    with pytest.raises(DataError, match="too little memory") as caught:
+        tabulate(["spark:x"], spec=spec_of(single("age", Integers(0, 9))), subsets=[()])
+    assert CANARY not in str(caught.value)
+
+
 def test_without_the_extra_a_table_on_spark_is_refused_with_the_remedy(monkeypatch):
     for name in [own for own in sys.modules if own.startswith("pyspark")]:
         monkeypatch.delitem(sys.modules, name)
