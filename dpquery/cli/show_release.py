@@ -26,6 +26,7 @@ from dpquery.releases.budget_words import (
     spent_share,
     taken_words,
 )
+from dpquery.releases.extra_columns import nearer_json, told_words
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import missed_lines, nearer_words, over_units
 from dpquery.releases.statement import known_errors, simulated_words
@@ -314,17 +315,12 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
 
 def nearer_text(done: ReleaseReport) -> str:
     """Say by the noisy values how far off the best guess is, where it is there or far nearer."""
-    if done.nearer is None or not isinstance(done.mechanism, LinearMechanism):
-        return ""
-    names, error = {column.name for column in done.mechanism.columns}, figure(done.nearer[0])
-    if "shrunk" in names:
-        return f"closest: `shrunk` has an error of about {error}, as the noisy values tell\n"
-    if "averaged" in names:
-        return (
-            "closest: `averaged` has mostly less error than `shrunk`, which would have about "
-            f"{error}, as the noisy values tell\n"
-        )
-    return f"closest: {nearer_words(*done.nearer)}\n"
+    manifest = done.manifest
+    told = {column.name: words for column in manifest.extra if (words := told_words(column))}
+    if told:
+        errors = " and ".join(f"`{name}` errs by {words}" for name, words in told.items())
+        return f"closest: {errors}, as the noisy values tell\n"
+    return f"closest: {nearer_words(*manifest.nearer)}\n" if manifest.nearer else ""
 
 
 def _next(done: ReleaseReport) -> str:
@@ -365,7 +361,7 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
             if isinstance(mechanism, LinearMechanism)
             else _relaxed_json(mechanism, done.measured.values)
         ),
-        **({} if done.nearer is None else {"nearer": {"rmse": done.nearer[0]}}),
+        **nearer_json(done.manifest),
         "free": done.free,
         **({"facts": [vars(fact) for fact in done.facts]} if done.facts else {}),
         "budget": room_json(done.room),

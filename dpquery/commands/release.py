@@ -95,9 +95,6 @@ class ReleaseReport(PublishedTables):
     facts: "tuple[PublicFactUse, ...]" = ()  # what became of public facts
     # data that is missing or newer than the ledger's measurement, if any is
     stale: StaleData | None = None
-    # the errors of the best guess and of estimates, by the noisy values, where the guess is in the
-    # release or far nearer
-    nearer: tuple[float, float] | None = None
 
     @property
     def account(self) -> Account:
@@ -207,10 +204,8 @@ def release(
                 directory, made, spec=spec, sources=sources, workshop=workshop, unless_same=refusal
             )
     room = funds.room_like(chosen.query.guarantee_at, epsilon=budget)
-    facts, nearer = made.manifest.facts, made.nearer
-    return ReleaseReport(
-        directory, spec, chosen, measured, room, remark, changed, facts, stale, nearer
-    )
+    facts = made.manifest.facts
+    return ReleaseReport(directory, spec, chosen, measured, room, remark, changed, facts, stale)
 
 
 def _is_paid(ledger: Ledger, query: Query, *, same: bool) -> bool:

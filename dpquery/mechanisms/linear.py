@@ -38,12 +38,12 @@ from dpquery.planning.figures import (
     check_figures,
     error_curve,
 )
-from dpquery.reconstruction.agreeing_tables import ShrunkTables
 from dpquery.reconstruction.checks import FactTest, flaw_of, tested_facts
 from dpquery.reconstruction.columns import (
     BEST_GUESS,
     FAR_LESS,
     OF_ESTIMATES,
+    SHRUNK,
     ColumnName,
     ExtraColumn,
     ExtraColumns,
@@ -201,11 +201,8 @@ class LinearMechanism:
         tables, sampling = _tables_of_derived(query), answers.sampling
         derived = derived_answers(query.spec, tables, answering, level=level, sampling=sampling)
         manifest = self._weighed(answers.described(manifest), answering)
-        guess = answers.fitted_facts.expected_rmse
-        nearer = self._nearer(noisy[0]) if guess is None else (guess, self.priced.rmse)
-        if nearer and guess is None:
-            manifest = replace(manifest, nearer=nearer)
-        return ReleaseContent(answers, manifest, derived=derived, nearer=nearer)
+        manifest = replace(manifest, nearer=self._nearer(noisy[0]))
+        return ReleaseContent(answers, manifest, derived=derived)
 
     def _nearer(self, measured: Measured) -> tuple[float, float] | None:
         """Return the errors of the best guess and of estimates where the first is far less.
@@ -214,7 +211,7 @@ class LinearMechanism:
         where the guess is among the columns, is not to be had, or would take long.
         """
         query, workload = self.query, self.query.compiled.workload
-        known = any(column.name == BEST_GUESS.name for column in self.columns)
+        known = any(column.name in SHRUNK for column in self.columns)
         if known or query.spec.states_facts or workload.shape[0] > MOST_TRIED_QUERIES:
             return None
         try:
@@ -222,13 +219,14 @@ class LinearMechanism:
         except UnsupportedWorkloadError:
             return None
         std, blocks = measured.noise_std, workload.blocks
-        shrunk = ShrunkTables(measured, blocks)
+        extra = extra_columns((BEST_GUESS,), measured, blocks)
         asked = zip(query.spec.items, query.compiled.items, strict=True)
         counts = [k for item, places in asked if item.summed is None for k in places]
-        guessed = [k for k in counts if shrunk.scope.subsets[k] is not None]
-        error = shrunk.expected_rmse(guessed)
-        if error is None:
+        told = extra.told_errors(counts).get(BEST_GUESS.name)
+        if told is None or extra.shrunk is None:
             return None
+        error = told.high if told.rmse is None else told.rmse
+        guessed = [k for k in counts if extra.shrunk.scope.subsets[k] is not None]
         variances = (query.strategy.variances(blocks[k], position=None) for k in guessed)
         total = sum(total_of(v, blocks[k]) for v, k in zip(variances, guessed, strict=True))
         unbiased = std * math.sqrt(total / sum(blocks[k].queries for k in guessed))
@@ -361,10 +359,8 @@ class LinearAnswers:
                 return agreeing.reasons[place] and query_structure(table).reason
 
             reasons["consistent"] = reasons["integer"] = self._reasons(overlapping)
-        if shrunk is None:
-            return FittedFacts(reasons, None)
         counts = [place for _, table, place in self._tables() if table.summed is None]
-        return FittedFacts(reasons, shrunk.expected_rmse(counts))
+        return FittedFacts(reasons, self.extra.told_errors(counts))
 
     def described(self, manifest: Manifest) -> Manifest:
         """Return the manifest with what there is to say of the columns beside the estimates."""

@@ -18,16 +18,14 @@ zero ([MATH] 16; [Mullins24] poses the problem). The state of a cell is one numb
 plus its multiplier, the cut cell is max(w, 0), the multiplier min(w, 0), and components see |w|.
 
 Each table is shrunk component by component (shrinkage), then all are moved to the nearest tables
-that agree and have no negative cell (NonnegativeTables). What follows has no interval: its error
-depends on the data, and the posterior's intervals do not hold their level. The mean square error
-over all answers can be estimated from the noisy values alone ([Stein81]): with y the unbiased
-answers, C the covariance of their noise and f(y) the guesses,
-    E |f(y) - truth|^2 = E [|f(y) - y|^2 - tr C + 2 tr(C df/dy)],
-the last term by one more noise draw d of the same law: d'(f(y + h d) - f(y)) / h ([RBU08]).
+that agree and have no negative cell (NonnegativeTables). Single answers have no interval then:
+their error depends on the data, and the posterior's intervals do not hold their level. That of all
+answers together is told by the noisy values (columns.told_error).
 """
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -36,7 +34,6 @@ from dpquery.arrays import Floats, Ints
 from dpquery.operators.blocks import Block, kron_apply, marginal, outer_product
 from dpquery.operators.factors import Factor, Groups, Identity, IdentityRows, Ones, Stacked, Valued
 from dpquery.operators.ranges import Ranges
-from dpquery.public_chance import public_generator, public_seed
 from dpquery.reconstruction.components import (
     Components,
     FittableTables,
@@ -58,9 +55,8 @@ from dpquery.reconstruction.components import (
     varying,
 )
 from dpquery.reconstruction.joint_counts import JointCounts, attributes_together
-from dpquery.reconstruction.least_squares import Estimates, Measured, reconstruct
+from dpquery.reconstruction.least_squares import Measured
 from dpquery.reconstruction.nearest import SHAPED, noise_shape, onto_total, whole_cells
-from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import Subset, subsets_of
 
 ITERATIONS = 10  # after which the error of shrunk tables stands still: see docs/benchmarks.md
@@ -364,11 +360,6 @@ def _white(factor: Factor) -> bool:
     return isinstance(factor, Identity | IdentityRows | Ones)
 
 
-PROBE_STEP = 0.01  # of the noise: small enough that cells seldom pass zero on the way
-PROBED, MOST_PROBES = 10_000, 8  # answers that are followed at least, by so many at most
-FEWEST_THAT_TELL = 50  # answers: of fewer, the estimate errs by more than the guesses gain
-
-
 def not_shrunk(block: Block) -> str:
     """Return why the answers of a block are not shrunk; nothing where they are.
 
@@ -392,65 +383,27 @@ class ShrunkTables:
 
     def __init__(self, measured: Measured, blocks: Sequence[Block]) -> None:
         self.scope = fittable_tables(measured.strategy, blocks, not_shrunk)
-        self._measured, self._blocks = measured, blocks
+        self.measured, self.blocks = measured, blocks
         self._subsets = dict(zip(blocks, self.scope.subsets, strict=True))
         self._sets = StackedSets(measured.strategy.shape, self.scope.sets)
         self._noise = component_noise(self._sets, noise_of_tables(measured))
-        self._tables = self._fit(measured.estimates)
+        self._tables = self._fit()
 
     def answer(self, block: Block) -> Floats | None:
         """Return the answers of a block, of shape block.row_shape; None where it has none."""
         if self._subsets.get(block) is None:
             return None
-        return _answer(self._tables, block)
+        return block.apply(self._tables.table(varying(block)).reshape(block.table_shape))
 
-    def expected_rmse(self, counted: Sequence[int]) -> float | None:
-        """Return the estimated root mean square error of the answers of some blocks, in counts.
+    def refitted(self, measured: Measured) -> "ShrunkTables":
+        """Return the same tables, shrunk by other noisy values of the same measurements."""
+        other = copy(self)
+        other.measured = measured
+        other._tables = other._fit()
+        return other
 
-        It is the squared distance to the estimates, and what the noise has to do with it: Stein's
-        unbiased estimate, with the share of the noise that the guesses follow.
-
-        Returns:
-            None where no such table was shrunk, noise hides the error, or the answers are too few
-            to tell it. The estimate has an error itself: see docs/benchmarks.md.
-        """
-        blocks = [self._blocks[k] for k in counted if self.scope.subsets[k] is not None]
-        queries = sum(block.queries for block in blocks)
-        if queries < FEWEST_THAT_TELL:
-            return None
-        distance = variance = 0.0
-        strategy, estimates = self._measured.strategy, self._measured.estimates
-        for block in blocks:
-            guess = _answer(self._tables, block)
-            distance += float(np.sum((guess - estimates.answer(block, None)) ** 2))
-            variance += total_of(strategy.variances(block, position=None), block)
-        variance *= self._measured.noise_std**2
-        probes = min(MOST_PROBES, math.ceil(PROBED / queries))
-        total = distance + (2 * self._followed(blocks, probes) - 1) * variance
-        return math.sqrt(total / queries) if total > 0 else None
-
-    def _followed(self, blocks: Sequence[Block], probes: int) -> float:
-        """Return the share of a little more noise that guesses follow, in the direction it has.
-
-        A share, so that chance in the size of the probes cancels: most of it may lie in a few sums.
-        """
-        strategy, noisy = self._measured.strategy, self._measured.noisy
-        chance = public_generator(public_seed(("shrunk", strategy.shape, len(self._blocks))))
-        along = square = 0.0
-        for _ in range(probes):
-            probe = [chance.normal(0.0, self._measured.noise_std, each.shape) for each in noisy]
-            moved = [each + PROBE_STEP * noise for each, noise in zip(noisy, probe, strict=True)]
-            noise_only = reconstruct(strategy, probe)
-            moved_tables = self._fit(reconstruct(strategy, moved))
-            for block in blocks:
-                noise = noise_only.answer(block, None)
-                change = _answer(moved_tables, block) - _answer(self._tables, block)
-                along += float(np.sum(noise * change)) / PROBE_STEP
-                square += float(np.sum(noise**2))
-        return along / square
-
-    def _fit(self, estimates: Estimates) -> NonnegativeTables:
-        shape = self._measured.strategy.shape
+    def _fit(self) -> NonnegativeTables:
+        shape, estimates = self.measured.strategy.shape, self.measured.estimates
 
         def table_of(subset: Subset) -> Floats:
             return estimates.answer(marginal(shape, subset), None)
@@ -459,7 +412,3 @@ class ShrunkTables:
         tables = NonnegativeTables(components)
         tables.improve()
         return tables
-
-
-def _answer(tables: NonnegativeTables, block: Block) -> Floats:
-    return block.apply(tables.table(varying(block)).reshape(block.table_shape))

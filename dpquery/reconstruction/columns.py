@@ -37,6 +37,7 @@ from dpquery.exceptions import SpecError, UnsupportedWorkloadError
 from dpquery.limits import MAX_AVERAGED_CELLS
 from dpquery.operators.blocks import Block, marginal
 from dpquery.progress import report_progress
+from dpquery.public_chance import public_generator, public_seed
 from dpquery.reconstruction.agreeing_tables import (
     AGREEING_STEPS,
     AgreeingTables,
@@ -45,13 +46,14 @@ from dpquery.reconstruction.agreeing_tables import (
 )
 from dpquery.reconstruction.components import fittable_tables, noise_of_tables
 from dpquery.reconstruction.graphical_model import GraphicalModel, check_graphical, fit_graphical
-from dpquery.reconstruction.least_squares import Measured, TableAnswers
+from dpquery.reconstruction.least_squares import Measured, TableAnswers, reconstruct
 from dpquery.reconstruction.nearest import onto_chain, onto_simplex, relative_variances, to_whole
 from dpquery.reconstruction.relaxed.fits import FittedRows
 from dpquery.reconstruction.relaxed.misfit import MeasuredTable
 from dpquery.spec.predicates import QueryKind
 from dpquery.spec.problems import quoted, several_texts, suggestion
 from dpquery.spec.spec import Table
+from dpquery.strategy.algebra.query_powers import total_of
 from dpquery.strategy.algebra.subsets import Subset
 from dpquery.strategy.shapes.informed import InformedStrategy
 from dpquery.strategy.strategy import Strategy
@@ -341,6 +343,23 @@ class _Fibres:
 OF_ESTIMATES: tuple[ColumnName, ...] = ("nonnegative", "thresholded")
 """Columns that each estimate alone decides."""
 
+PROBE_STEP = 0.01  # of the noise: small enough that cells seldom pass zero on the way
+PROBED = 10_000  # answers that are followed at least
+FEWEST_PROBES, MOST_PROBES = 4, 8  # every two of them say how far the told error errs itself
+FEWEST_THAT_TELL = 50  # answers: of fewer, the estimate errs by more than the guesses gain
+MOST_THAT_TELL = 1 << 26  # answers: all probes of more take two gigabytes
+MOST_REFITTED = 100_000  # answers: rows fitted to more again, for each probe, take minutes
+CERTAIN = 1.96  # standard deviations: 95 %
+
+
+@dataclass(frozen=True)
+class ToldError:
+    """The root mean square error of guesses, in counts, as the noisy values tell it."""
+
+    rmse: float | None  # None where the interval reaches zero: noise hides it
+    low: float  # the ends of an interval of 95 %
+    high: float
+
 
 @dataclass(frozen=True, eq=False)
 class ExtraColumns:
@@ -375,6 +394,110 @@ class ExtraColumns:
         shrunk = values.ravel()
         rows = shrunk if self.rows is None else self.rows.answer(block).ravel()
         return shrunk, (shrunk + rows) / 2
+
+    def guessed(self, block: Block) -> Floats:
+        """Return both of a block that has them, (2, m)."""
+        return np.stack([values for values in self.fitted(block) if values is not None])
+
+    def told_errors(self, counted: Sequence[int]) -> dict[ColumnName, ToldError]:
+        """Return how far the best guesses err over the answers of some blocks, by their places.
+
+        Left out are columns of which noise says nothing, and those of too few answers or too many.
+
+        Privacy:
+            Post-processing: a function of noisy answers and public inputs.
+        """
+        if (shrunk := self.shrunk) is None:
+            return {}
+        blocks = [shrunk.blocks[k] for k in counted if shrunk.scope.subsets[k] is not None]
+        queries = sum(block.queries for block in blocks)
+        names = [name for name in SHRUNK if _among(self.columns, name)]
+        if queries > MOST_REFITTED and "averaged" in names:
+            names.remove("averaged")
+        if not (names and FEWEST_THAT_TELL <= queries <= MOST_THAT_TELL):
+            return {}
+        told = self if "averaged" in names else replace(self, rows=None)
+        count = min(MOST_PROBES, max(FEWEST_PROBES, math.ceil(PROBED / queries)))
+        errors = zip(SHRUNK, _stein_errors(told, shrunk.measured, blocks, count), strict=True)
+        return {name: error for name, error in errors if name in names and error is not None}
+
+    def refitted(self, measured: Measured) -> "ExtraColumns":
+        """Return the best guesses by other noisy values of the same measurements."""
+        if (shrunk := self.shrunk) is None:
+            return self
+        rows = None if self.rows is None else _fitted_rows(measured, shrunk.scope.sets)
+        return replace(self, shrunk=shrunk.refitted(measured), rows=rows)
+
+
+def _stein_errors(
+    guesses: ExtraColumns, measured: Measured, blocks: Sequence[Block], count: int
+) -> list[ToldError | None]:
+    """Return the told errors of shrunk answers and of averaged ones, by so many public probes.
+
+    A probe is noise with a random sign for each measured row: traces then err by less than with
+    normal noise.
+    """
+    strategy, std = measured.strategy, measured.noise_std
+    chance = public_generator(public_seed(("shrunk", strategy.shape, len(blocks))))
+    noises, moved = [], []
+    for _ in range(count):
+        probe = [std * chance.choice([-1.0, 1.0], each.shape) for each in measured.noisy]
+        noises.append(reconstruct(strategy, probe))
+        pairs = zip(measured.noisy, probe, strict=True)
+        noisy = [each + PROBE_STEP * noise for each, noise in pairs]
+        moved.append(guesses.refitted(replace(measured, noisy=noisy)))
+    variance, gram = 0.0, np.zeros((count, count))
+    distance, away, cross = np.zeros(2), np.zeros((2, count)), np.zeros((2, count, count))
+    for block in blocks:
+        noise = np.stack([each.answer(block, None).ravel() for each in noises])  # (count, m)
+        guess = guesses.guessed(block)  # (2, m)
+        changes = np.stack([each.guessed(block) for each in moved], axis=1) - guess[:, None]
+        off = guess - measured.estimates.answer(block, None).ravel()
+        variance += std**2 * total_of(strategy.variances(block, position=None), block)
+        gram += noise @ noise.T
+        cross += noise @ changes.transpose(0, 2, 1) / PROBE_STEP
+        away += off @ noise.T
+        distance += np.sum(off**2, axis=1)
+    queries = sum(block.queries for block in blocks)
+    return [
+        told_error(distance[k], gram, cross[k], away[k], variance, queries)
+        for k in range(len(SHRUNK))
+    ]
+
+
+def told_error(
+    distance: float, gram: Floats, cross: Floats, away: Floats, variance: float, queries: int
+) -> ToldError | None:
+    """Return the error of guesses f at noisy answers y [Stein81], and its interval [BZ21].
+
+    It depends on the data, and so do its parts: the squared distance, and how much of the noise the
+    guesses follow, from probes of noise [RBU08]. See [MATH] 16.
+
+    Args:
+        distance: `|f - y|^2`.
+        gram: `d_i'd_j`, (count, count), of the noise `d` that probes make in the answers.
+        cross: `d_i'u_j`, likewise, of the part `u` of it that guesses follow.
+        away: `d_i'(f - y)`, (count,).
+        variance: of all answers, added up.
+        queries: the number of answers.
+
+    Returns:
+        None where even the upper end is below zero.
+    """
+    count, own, followed = len(away), np.diag(gram), np.diag(cross)
+    share = followed.sum() / own.sum()  # so that chance in the size of the probes cancels
+    squares = distance + (2 * share - 1) * variance
+    by_chance = count / (count - 1) * np.sum((followed - share * own) ** 2) / own.sum() ** 2
+    others = ~np.eye(count, dtype=bool)
+    left = max(np.mean(away**2), np.mean((gram - cross)[others] ** 2))
+    spread = 4 * left - np.mean((2 * gram**2 - 4 * cross * cross.T)[others])
+    half = CERTAIN * math.sqrt(max(spread, 0.0) + 4 * variance**2 * by_chance)
+    if squares + half <= 0:
+        return None
+    low, rmse, high = (
+        math.sqrt(max(each, 0.0) / queries) for each in (squares - half, squares, squares + half)
+    )
+    return ToldError(rmse if low else None, low, high)
 
 
 def check_columns(
@@ -423,25 +546,22 @@ def extra_columns(
         shrunk = ShrunkTables(measured, blocks)
     if shrunk is not None and _among(columns, "averaged"):
         report_progress("fitting synthetic records")
-        rows = _fitted_rows(measured, shrunk.scope.sets)
+        fitted = _fitted_rows(measured, shrunk.scope.sets)
+        rows = fitted if fitted.explained else None  # else they hold less than was measured
     if _among(columns, "consistent") or _among(columns, "integer"):
         agreeing = AgreeingTables(measured, blocks, steps)
     return ExtraColumns(columns, model, shrunk, rows, agreeing)
 
 
-def _fitted_rows(measured: Measured, sets: Sequence[Subset]) -> FittedRows | None:
-    """Return rows that fit the unbiased tables over some sets, as far as noise explains.
-
-    None where noise does not explain what they are off: they hold less than was measured.
-    """
+def _fitted_rows(measured: Measured, sets: Sequence[Subset]) -> FittedRows:
+    """Return rows that fit the unbiased tables over some sets, as far as noise explains."""
     shape, noise_of = measured.strategy.shape, noise_of_tables(measured)
     tables = []
     for subset in sets:
         block = marginal(shape, subset)
         cells = measured.estimates.answer(block, None).reshape(block.table_shape)
         tables.append(MeasuredTable(subset, cells, noise_of(subset) / cells.size))
-    fitted = FittedRows(shape, tables, max(1.0, measured.total))
-    return fitted if fitted.explained else None
+    return FittedRows(shape, tables, max(1.0, measured.total))
 
 
 def _among(columns: Sequence[ExtraColumn], name: ColumnName) -> bool:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from dpquery.reconstruction import graphical_model
-from dpquery.reconstruction.columns import ColumnName, ExtraColumn
+from dpquery.reconstruction.columns import ColumnName, ExtraColumn, ToldError
 from dpquery.releases.manifest import ColumnFacts, EmptyFacts, Manifest, WeightFacts
 from dpquery.releases.manifest_facts import AdaptiveFacts
 from dpquery.releases.words import count, figure, one_line
+from dpquery.untrusted.json_values import JsonValue
 
 READING = """\
 The extra columns are made from the noisy answers alone and take no budget. They are biased: in
@@ -63,9 +64,7 @@ class FittedFacts:
     # for each column that may lack values, and each item, why some of its tables have none; empty
     # where all have
     reasons: Mapping[ColumnName, Mapping[str, str]]
-    # of shrunk answers, as estimated from the noisy values, in counts; None where no count was
-    # shrunk, or noise hides it
-    expected_rmse: float | None
+    told: Mapping[ColumnName, ToldError]  # of columns whose error the noisy values tell
 
 
 def with_extra(manifest: Manifest, columns: Sequence[ExtraColumn], fitted: FittedFacts) -> Manifest:
@@ -120,8 +119,10 @@ def _biased(manifest: Manifest) -> list[ColumnFacts]:
 def _facts(column: ExtraColumn, fitted: FittedFacts) -> ColumnFacts:
     reasons = fitted.reasons.get(column.name, {})
     empty = tuple(EmptyFacts(name, reason) for name, reason in reasons.items() if reason)
-    expected = fitted.expected_rmse if column.name == "shrunk" else None
-    return ColumnFacts(column.name, column.text, column.meaning, empty, expected)
+    facts = ColumnFacts(column.name, column.text, column.meaning, empty)
+    if (told := fitted.told.get(column.name)) is None:
+        return facts
+    return replace(facts, expected_rmse=told.rmse, expected_interval=(told.low, told.high))
 
 
 def extra_lines(manifest: Manifest) -> list[str]:
@@ -163,13 +164,36 @@ def reading_sample(manifest: Manifest) -> str:
 
 def _expected_words(column: ColumnFacts) -> str:
     """Return the estimated error of a column in a sentence, where there is one."""
-    if column.expected_rmse is None:
-        return ""
-    error = figure(column.expected_rmse)
-    return (
-        f" Estimated from the noisy values, its answers err by {error} (root mean square, all "
-        "counts together); this figure is uncertain itself, most of all where noise prevails."
+    words = told_words(column)
+    return words and (
+        f" As the noisy values tell, its answers err by {words}: the root mean square of all counts "
+        "together."
     )
+
+
+def nearer_json(manifest: Manifest) -> dict[str, JsonValue]:
+    """Return the error of the best guess for --json, where it is a column or far nearer."""
+    if manifest.nearer:
+        return {"nearer": {"column": "shrunk", "rmse": manifest.nearer[0]}}
+    for column in manifest.extra:
+        if (ends := column.expected_interval) is not None:
+            about: dict[str, JsonValue] = {
+                "column": column.name,
+                "rmse": column.expected_rmse,
+                "interval": list(ends),
+            }
+            return {"nearer": about}
+    return {}
+
+
+def told_words(column: ColumnFacts) -> str:
+    """Return the error of a column as the noisy values tell it; nothing where they do not."""
+    if column.expected_interval is None:
+        return "" if column.expected_rmse is None else f"about {figure(column.expected_rmse)}"
+    low, high = map(figure, column.expected_interval)
+    if column.expected_rmse is None:
+        return f"at most {high} (95 %)"
+    return f"about {figure(column.expected_rmse)} ({low} to {high}, 95 %)"
 
 
 def _empty_words(column: ColumnFacts) -> str:
@@ -195,9 +219,9 @@ def extra_note(manifest: Manifest) -> str:
         return "; ".join(words)
     names = ", ".join(column.asked for column in biased)
     expected = [
-        f"; {column.name} errs by some {figure(column.expected_rmse)} (estimated from noisy values)"
+        f"; {column.name} errs by {told}, as the noisy values tell"
         for column in manifest.extra
-        if column.expected_rmse is not None
+        if (told := told_words(column))
     ]
     words.append(
         f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "

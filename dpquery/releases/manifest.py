@@ -281,8 +281,9 @@ class ColumnFacts:
     asked: str  # as it was asked for: the name, with its option if it has one
     meaning: str  # what it holds, in words
     empty: tuple[EmptyFacts, ...]  # where it holds nothing
-    # its root mean square error, where it can be estimated from noisy values
+    # its root mean square error, where noisy values tell it, and the interval of that, of 95 %
     expected_rmse: Annotated[float | None, UNWRITTEN] = None
+    expected_interval: Annotated[tuple[FigureFromZero, FigureFromZero] | None, UNWRITTEN] = None
 
 
 @dataclass(frozen=True)

@@ -508,10 +508,11 @@ def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(sm
     assert json.loads(ok("error-report", "--json").out)["nearer"]["rmse"] == said
     with_guess = ok(*release, "--replace", "--also", "shrunk").out
     assert "the best guess would" not in ok("error-report").out
-    assert f"closest: `shrunk` has an error of about {figure(said)}, as the noisy" in with_guess
+    assert f"closest: `shrunk` errs by about {figure(said)} (" in with_guess
     manifest = json.loads(Path("release/release.json").read_text())
     (column,) = manifest["extra"]
     assert column["expected_rmse"] == pytest.approx(said, rel=1e-3)
+    low, high = column["expected_interval"]
     assert said < 0.7 * shown["rmse"]
     table = pd.read_parquet("release/tables.parquet")
     asked = [column for column in table if column.startswith("a") and column[1:].isdigit()]
@@ -523,6 +524,7 @@ def test_a_release_says_by_its_noisy_values_how_much_nearer_the_best_guess_is(sm
                 where &= (data[name] == str(row[name])).to_numpy()
         squares.append((row["shrunk"] - where.sum()) ** 2)
     assert math.sqrt(np.mean(squares)) == pytest.approx(said, rel=0.35)
+    assert low < said < high
 
 
 def test_a_release_with_much_signal_says_nothing_of_guesses(small, monkeypatch):

@@ -16,7 +16,14 @@ from dpquery.operators.blocks import Block, Workload, marginal, product
 from dpquery.operators.factors import Groups, Identity, Stacked, Valued, total
 from dpquery.operators.ranges import Prefix, WidthRanges
 from dpquery.reconstruction.agreeing_tables import NonnegativeTables, ShrunkTables, not_shrunk
-from dpquery.reconstruction.columns import ExtraColumn, check_columns, extra_columns
+from dpquery.reconstruction.columns import (
+    ExtraColumn,
+    ExtraColumns,
+    ToldError,
+    check_columns,
+    extra_columns,
+    told_error,
+)
 from dpquery.reconstruction.components import (
     Components,
     StackedSets,
@@ -34,6 +41,7 @@ from dpquery.strategy.search.select import select
 
 SHAPE = (4, 3, 5, 2)
 PAIRS = tuple(combinations(range(4), 2))
+GUESSES = (ExtraColumn("shrunk"), ExtraColumn("averaged"))
 RELEASE = ("release", "data.csv", "--epsilon", "1")
 
 
@@ -175,37 +183,39 @@ def sparse_population(records, chance):
 @pytest.mark.nightly(daily="laplace")
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_guesses_err_far_less_than_estimates_and_by_what_is_expected(noise):
-    """Eight releases: also less than each table cut at zero and its size; the estimated error."""
+def test_guesses_err_far_less_than_estimates_and_by_what_is_told(noise):
+    """Eight releases: also less than each table cut at zero and its size; the told errors."""
     shape = (30, 20, 12)
     blocks = tuple(marginal(shape, pair) for pair in combinations(range(3), 2))
     strategy = chosen(Workload(shape, blocks, (1.0,) * 3), noise)
     chance = np.random.default_rng(7)
-    x, std = sparse_population(2000, chance), 3.0 * math.sqrt(squared_sensitivity(strategy))
-    squares = {"estimate": 0.0, "simplex": 0.0, "shrunk": 0.0, "expected": 0.0}
+    x, scale = sparse_population(2000, chance), {"gaussian": 1.5, "laplace": 0.4}[noise]
+    std = scale * math.sqrt(squared_sensitivity(strategy))
+    squares, pairs, within = np.zeros((2, 2)), [], 0
     for _ in range(8):
-        noisy = list(measured(strategy, x, std, chance))
-        answers = Measured(strategy, noisy, std)
-        estimates, tables = answers.estimates, ShrunkTables(answers, blocks)
+        answers = Measured(strategy, list(measured(strategy, x, std, chance)), std)
+        extra, off = extra_columns(GUESSES, answers, blocks), np.zeros((2, 2))
         for block in blocks:
             truth = table_of(x, block.attributes)
-            estimate = estimates.answer(block, None)
-            total = np.array([estimate.sum()])
-            flat = estimate.reshape(1, -1)
-            simplex = onto_simplex(flat, np.ones_like(flat), total).reshape(truth.shape)
-            squares["estimate"] += float(np.sum((estimate - truth) ** 2))
-            squares["simplex"] += float(np.sum((simplex - truth) ** 2))
-            squares["shrunk"] += float(np.sum((tables.answer(block) - truth) ** 2))
-        queries = sum(block.queries for block in blocks)
-        squares["expected"] += queries * tables.expected_rmse(range(3)) ** 2
-    assert squares["shrunk"] < 0.3 * squares["estimate"]
-    assert squares["shrunk"] < 0.9 * squares["simplex"]
-    assert squares["expected"] == pytest.approx(squares["shrunk"], rel=0.35)
+            estimate = answers.estimates.answer(block, None).ravel()
+            simplex = onto_simplex(estimate[None], np.ones((1, truth.size)), estimate.sum()[None])
+            off[0] += [np.sum((each - truth.ravel()) ** 2) for each in (estimate, simplex[0])]
+            off[1] += np.sum((extra.guessed(block) - truth.ravel()) ** 2, axis=1)
+        errors, queries = extra.told_errors(range(3)), sum(block.queries for block in blocks)
+        for square, error in zip(off[1], errors.values(), strict=True):
+            within += error.low <= math.sqrt(square / queries) <= error.high
+            pairs += [(square, queries * error.rmse**2)] if error.rmse else []  # noise hides none
+        squares += off
+    assert np.all(squares[1] < [0.3 * squares[0, 0], 0.9 * squares[0, 1]])
+    true, told = np.sum(pairs, axis=0)
+    assert told == pytest.approx(true, rel=0.35)
+    assert len(pairs) >= 8
+    assert 13 <= within <= 16
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("scale", [2.0, 20.0])
-def test_the_expected_error_is_right_where_most_of_it_is_in_the_totals(scale):
+def test_the_told_error_is_right_where_most_of_it_is_in_the_totals(scale):
     """Tables with totals, which are not shrunk; of twelve answers nothing is told."""
     shape = (12, 3, 2)
     block, small = (
@@ -218,18 +228,89 @@ def test_the_expected_error_is_right_where_most_of_it_is_in_the_totals(scale):
     std, squares = scale * math.sqrt(squared_sensitivity(strategy)), np.zeros(2)
     for _ in range(15):
         answers = Measured(strategy, list(measured(strategy, x, std, chance)), std)
-        tables = ShrunkTables(answers, (block, small))
-        off = tables.answer(block) - block.apply(x)
-        squares += np.mean(off**2), tables.expected_rmse([0]) ** 2
-        assert tables.expected_rmse([1]) is None
+        extra = extra_columns(GUESSES[:1], answers, (block, small))
+        off = extra.shrunk.answer(block) - block.apply(x)
+        squares += np.mean(off**2), extra.told_errors([0])["shrunk"].rmse ** 2
+        assert extra.told_errors([1]) == {}
     assert squares[1] == pytest.approx(squares[0], rel=0.2)
+
+
+def test_the_told_error_and_its_interval_are_those_of_dense_algebra():
+    """A linear guess `J y` of 12 answers, of which everything is known."""
+    chance, std = np.random.default_rng(3), 2.0
+    mixed, truth = np.linalg.qr(chance.normal(size=(12, 12)))[0], chance.normal(0, 1.0, 12)
+    rows = mixed * np.sqrt(np.linspace(0.3, 3, 12))
+    covariance = std**2 * rows @ rows.T
+    slopes = chance.normal(0, 0.02, (12, 12)) + np.diag(np.linspace(0.6, 1.3, 12))
+    variance, followed = np.trace(covariance), covariance @ slopes.T
+    products = np.trace(covariance @ covariance), np.trace(followed @ followed)
+
+    def told(y, signs):
+        noise = std * signs @ rows.T
+        off = slopes @ y - y
+        cross, away = noise @ (noise @ slopes.T).T, noise @ off
+        return told_error(off @ off, noise @ noise.T, cross, away, variance, 12)
+
+    missed, spreads = [], []
+    for _ in range(4000):
+        y = truth + std * rows @ chance.normal(size=12)
+        off = slopes @ y - y
+        estimate = off @ off - variance + 2 * np.trace(followed)
+        missed.append(estimate - np.sum((slopes @ y - truth) ** 2))
+        spreads.append(4 * off @ covariance @ off - 2 * products[0] + 4 * products[1])
+    assert np.mean(missed) == pytest.approx(0, abs=6 * np.std(missed) / math.sqrt(4000))
+    assert np.mean(spreads) == pytest.approx(np.mean(np.square(missed)), rel=0.15)
+    far = truth + 2 * std * rows @ np.ones(12)  # far off: the floor does not bind
+    off = slopes @ far - far
+    estimate = off @ off - variance + 2 * np.trace(followed)
+    spread = 4 * off @ covariance @ off - 2 * products[0] + 4 * products[1]
+    many = told(far, chance.choice([-1.0, 1.0], (3000, 12)))
+    assert 12 * many.rmse**2 == pytest.approx(estimate, rel=0.02)
+    half = 12 * (many.high**2 - many.low**2) / 2
+    assert half == pytest.approx(1.96 * math.sqrt(spread), rel=0.05)
+    assert 12 * many.low**2 == pytest.approx(12 * many.rmse**2 - half, rel=1e-9)
+    apart, slopes_seen = np.eye(4), np.diag([0.2, 0.4, 0.6, 0.8])  # chance in the slopes alone
+    few = told_error(100.0, apart, slopes_seen, np.zeros(4), variance, 12)
+    deviation = np.std(np.diag(slopes_seen), ddof=1) / math.sqrt(4)
+    assert 12 * (few.high**2 - few.rmse**2) == pytest.approx(1.96 * 2 * variance * deviation)
+
+
+def test_each_column_is_told_its_own_error(monkeypatch):
+    """Guesses of zeros, and guesses that are the estimates themselves: both errors are known."""
+    shape = (9, 8)
+    block = marginal(shape, (0, 1))
+    strategy = chosen(Workload(shape, (block,), (1.0,)), "gaussian")
+    x, std = np.full(shape, 30.0), 2 * math.sqrt(squared_sensitivity(strategy))
+    noisy = list(measured(strategy, x, std, np.random.default_rng(1)))
+    extra = extra_columns(GUESSES, Measured(strategy, noisy, std), (block,))
+
+    def fitted(columns, block):
+        estimates = columns.shrunk.measured.estimates.answer(block, None).ravel()
+        return 0 * estimates, estimates
+
+    monkeypatch.setattr(ExtraColumns, "fitted", fitted)
+    told = extra.told_errors([0])
+    squares = np.sum(fitted(extra, block)[1] ** 2)
+    variance = std**2 * total_of(strategy.variances(block, position=None), block)
+    assert told["shrunk"].rmse == pytest.approx(math.sqrt((squares - variance) / 72), rel=1e-9)
+    assert told["averaged"].rmse == pytest.approx(math.sqrt(variance / 72), rel=1e-9)
+    monkeypatch.setattr("dpquery.reconstruction.columns.MOST_REFITTED", 71)
+    assert list(extra.told_errors([0])) == ["shrunk"]
+
+
+def test_of_an_error_that_noise_hides_an_upper_end_is_told_and_of_less_than_that_nothing():
+    signs = np.ones((4, 4)) + np.eye(4)
+    hidden = told_error(100.0, 25 * signs, 0 * signs, np.full(4, 50.0), 100.0, 10)
+    assert (hidden.rmse, hidden.low) == (None, 0.0)
+    assert hidden.high > math.sqrt(1.96 * 50 / 10)
+    assert told_error(0.0, 0.01 * signs, 0 * signs, np.zeros(4), 100.0, 10) is None
 
 
 def test_the_mean_with_fitted_rows_errs_less_and_rows_that_explain_nothing_are_left_out():
     shape = (30, 20, 12)
     blocks = tuple(marginal(shape, pair) for pair in combinations(range(3), 2))
     strategy = chosen(Workload(shape, blocks, (1.0,) * 3), "gaussian")
-    chance, columns = np.random.default_rng(7), (ExtraColumn("shrunk"), ExtraColumn("averaged"))
+    chance = np.random.default_rng(7)
     shares = [np.arange(1.0, size + 1) ** -1 for size in shape]
     shares = [each / each.sum() for each in shares]
     even = math.prod(np.ix_(*shares)).ravel()
@@ -241,7 +322,7 @@ def test_the_mean_with_fitted_rows_errs_less_and_rows_that_explain_nothing_are_l
         std = scale * math.sqrt(squared_sensitivity(strategy))
         noisy = list(measured(strategy, x, std, chance))
         answers = Measured(strategy, noisy, std)
-        extra = extra_columns(columns, answers, blocks)
+        extra = extra_columns(GUESSES, answers, blocks)
         assert (extra.rows is None) == (scale < 1)
         for block in blocks:
             shrunk, averaged = extra.fitted(block)
@@ -298,7 +379,6 @@ def test_what_cannot_be_shrunk_is_left_out_with_its_reason():
     tables = ShrunkTables(Measured(strategy, noisy, 1.0), (wide, small))
     assert tables.answer(wide) is None
     assert tables.answer(small).shape == (2, 2)
-    assert tables.expected_rmse([0]) is None
 
 
 def test_sums_of_many_cells_are_not_shrunk():
@@ -326,8 +406,7 @@ def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(
 ):
     plain, paid = contents("release"), spent()
     before = pq.read_table("release/pairs.parquet")
-    shown = ok(*RELEASE, "--also", column).out
-    assert "averaged" not in shown or "`averaged` has mostly less error than `shrunk`" in shown
+    ok(*RELEASE, "--also", column)
     with_guess = contents("release")
     frame = pq.read_table("release/pairs.parquet")
     assert frame.column_names == [*before.column_names, column]
@@ -339,19 +418,37 @@ def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(
     assert (contents("release"), spent()) == (plain, paid)
 
 
-def test_the_expected_error_stands_where_the_column_is_described(town, monkeypatch):
-    monkeypatch.setattr(ShrunkTables, "expected_rmse", lambda *_: 12.5)
-    ok(*RELEASE, "--also", "shrunk")
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (ToldError(12.5, 10.0, 14.5), "about 12.5 (10 to 14.5, 95 %)"),
+        (ToldError(None, 0.0, 14.5), "at most 14.5 (95 %)"),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("column", ["shrunk", "averaged"])
+def test_the_told_error_stands_where_the_column_is_described(
+    town, monkeypatch, column, told, words
+):
+    errors = {} if told is None else {column: told}
+    monkeypatch.setattr(ExtraColumns, "told_errors", lambda *_: errors)
+    screen = ok(*RELEASE, "--also", column).out
     (facts,) = json.loads(Path("release/release.json").read_text())["extra"]
-    assert facts["expected_rmse"] == 12.5
+    kept = {key: facts[key] for key in facts if key.startswith("expected")}
     statement = " ".join(Path("release/statement.md").read_text().split())
-    assert "Estimated from the noisy values, its answers err by 12.5 (root mean" in statement
-    assert "shrunk errs by some 12.5 (estimated from noisy values)" in ok("error-report").out
-    monkeypatch.setattr(ShrunkTables, "expected_rmse", lambda *_: None)
-    ok(*RELEASE, "--also", "shrunk")
-    (facts,) = json.loads(Path("release/release.json").read_text())["extra"]
-    assert "expected_rmse" not in facts
-    assert "errs by some" not in ok("error-report").out
+    report = ok("error-report").out
+    if told is None:
+        assert not kept
+        assert "errs by" not in screen + report
+        assert "its answers err by" not in statement
+        return
+    figures = {} if told.rmse is None else {"expected_rmse": told.rmse}
+    assert kept == figures | {"expected_interval": [told.low, told.high]}
+    assert f"closest: `{column}` errs by {words}, as the noisy values tell\n" in screen
+    assert f"As the noisy values tell, its answers err by {words}: the root mean" in statement
+    assert f"{column} errs by {words}, as the noisy values tell" in report
+    nearer = json.loads(ok(*RELEASE, "--also", column, "--json").out)["nearer"]
+    assert nearer == {"column": column, "rmse": told.rmse, "interval": [told.low, told.high]}
 
 
 def test_later_answers_agree_with_the_column_of_the_release(town):

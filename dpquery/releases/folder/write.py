@@ -233,9 +233,6 @@ class ReleaseContent:
     manifest: Manifest  # what is public about them
     relaxed: pa.Table | None = None  # the relaxed rows that they come from, if they do
     derived: tuple[DerivedTable, ...] = ()
-    # the errors of the best guess and of estimates, by the noisy values, where it is among the
-    # columns or far nearer
-    nearer: tuple[float, float] | None = None
 
 
 def write_release(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dpquery.exceptions import DpqueryError
 from dpquery.plan_file.plan import plan_and_spec, read_plan_file
-from dpquery.releases.extra_columns import extra_note
+from dpquery.releases.extra_columns import extra_note, nearer_json
 from dpquery.releases.manifest import ERRORS_FILE, PLAN_FILE, Manifest, read_manifest, saying_damage
 from dpquery.releases.manifest_facts import (
     ItemFacts,
@@ -487,7 +487,7 @@ def to_json(report: Report) -> dict[str, JsonValue]:
         "rmse": report.rmse,
         "flagged_share": report.flagged_share,
         "items": items,
-        **({} if manifest.nearer is None else {"nearer": {"rmse": manifest.nearer[0]}}),
+        **nearer_json(manifest),
         **({"derived": [_derived_json(item) for item in report.derived]} if report.derived else {}),
     }
 
