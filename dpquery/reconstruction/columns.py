@@ -349,7 +349,7 @@ FEWEST_PROBES, MOST_PROBES = 4, 8  # every two of them say how far the told erro
 FEWEST_THAT_TELL = 50  # answers: of fewer, the estimate errs by more than the guesses gain
 MOST_THAT_TELL = 1 << 26  # answers: all probes of more take two gigabytes
 MOST_REFITTED = 100_000  # answers: rows fitted to more again, for each probe, take minutes
-CERTAIN = 1.96  # standard deviations: 95 %
+HALF_WIDTH = 1.96  # standard deviations: 95 %
 
 
 @dataclass(frozen=True)
@@ -491,7 +491,7 @@ def told_error(
     others = ~np.eye(count, dtype=bool)
     left = max(np.mean(away**2), np.mean((gram - cross)[others] ** 2))
     spread = 4 * left - np.mean((2 * gram**2 - 4 * cross * cross.T)[others])
-    half = CERTAIN * math.sqrt(max(spread, 0.0) + 4 * variance**2 * by_chance)
+    half = HALF_WIDTH * math.sqrt(max(spread, 0.0) + 4 * variance**2 * by_chance)
     if squares + half <= 0:
         return None
     low, rmse, high = (

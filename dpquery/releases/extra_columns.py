@@ -166,8 +166,8 @@ def _expected_words(column: ColumnFacts) -> str:
     """Return the estimated error of a column in a sentence, where there is one."""
     words = told_words(column)
     return words and (
-        f" As the noisy values tell, its answers err by {words}: the root mean square of all counts "
-        "together."
+        f" As the noisy values tell, its answers err by {words}: the root mean square of all "
+        "counts together."
     )
 
 
