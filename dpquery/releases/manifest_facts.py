@@ -256,6 +256,10 @@ class DistanceFacts:
         """Return the 95 % interval of the largest error; empty where it is not known.
 
         Nor is it told where it may be none, and may be more than the average answer.
+
+        >>> largest = DistanceFacts("pairs", 15, 210.0, 5.0, 3.0, 5.0).largest_words
+        >>> largest(100.0), largest(10.0)
+        ('13 at most', '')
         """
         if self.largest is None or self.largest_std is None:
             return ""

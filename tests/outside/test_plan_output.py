@@ -162,7 +162,9 @@ def test_the_verdict_follows_from_how_many_records_there_are(town, rows, grades)
     assert [item["grade"] for item in unknown["items"]] == [None] * 3
     good_from = [item["good_from"] for item in said["items"]]
     assert [item["good_from"] for item in unknown["items"]] == good_from
-    assert f"good from {good_from[0]:,} records" in "\n".join(lines_of("--dry-run"))
+    lines = lines_of("--dry-run")
+    assert "--rows, about how many records there are, tells what to expect and whether" in lines[0]
+    assert f"good from {good_from[0]:,} records" in "\n".join(lines)
 
 
 @pytest.mark.parametrize("epsilon", ["0.02", "0.1", "2"])
