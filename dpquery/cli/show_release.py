@@ -26,7 +26,7 @@ from dpquery.releases.budget_words import (
     spent_share,
     taken_words,
 )
-from dpquery.releases.extra_columns import nearer_json, told_words
+from dpquery.releases.extra_columns import nearer_json, told_errors_words
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import missed_lines, nearer_words, over_units
 from dpquery.releases.statement import known_errors, simulated_words
@@ -316,11 +316,8 @@ def release_text(done: ReleaseReport, *, exact: bool) -> str:
 def nearer_text(done: ReleaseReport) -> str:
     """Say by the noisy values how far off the best guess is, where it is there or far nearer."""
     manifest = done.manifest
-    told = {column.name: words for column in manifest.extra if (words := told_words(column))}
-    if told:
-        errors = " and ".join(f"`{name}` errs by {words}" for name, words in told.items())
-        return f"closest: {errors}, as the noisy values tell\n"
-    return f"closest: {nearer_words(*manifest.nearer)}\n" if manifest.nearer else ""
+    told = told_errors_words(manifest) or (manifest.nearer and nearer_words(*manifest.nearer))
+    return f"closest: {told}\n" if told else ""
 
 
 def _next(done: ReleaseReport) -> str:

@@ -169,7 +169,7 @@ def _combination(impossible: Impossible, domain: Domain) -> str:
     return " with ".join(conditions)
 
 
-MOST_TRIED_QUERIES = 100_000  # half a second
+MOST_TRIED_QUERIES = 100_000  # two seconds
 
 
 def _about(error: float) -> float:

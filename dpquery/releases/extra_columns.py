@@ -164,7 +164,7 @@ def reading_sample(manifest: Manifest) -> str:
 
 def _expected_words(column: ColumnFacts) -> str:
     """Return the estimated error of a column in a sentence, where there is one."""
-    words = told_words(column)
+    words = _told_words(column)
     return words and (
         f" As the noisy values tell, its answers err by {words}: the root mean square of all "
         "counts together."
@@ -186,8 +186,14 @@ def nearer_json(manifest: Manifest) -> dict[str, JsonValue]:
     return {}
 
 
-def told_words(column: ColumnFacts) -> str:
-    """Return the error of a column as the noisy values tell it; nothing where they do not."""
+def told_errors_words(manifest: Manifest) -> str:
+    """Return the errors of columns that the noisy values tell, in a clause; nothing without one."""
+    told = {column.name: words for column in manifest.extra if (words := _told_words(column))}
+    errors = " and ".join(f"`{name}` errs by {words}" for name, words in told.items())
+    return errors and f"{errors}, as the noisy values tell"
+
+
+def _told_words(column: ColumnFacts) -> str:
     if column.expected_interval is None:
         return "" if column.expected_rmse is None else f"about {figure(column.expected_rmse)}"
     low, high = map(figure, column.expected_interval)
@@ -218,14 +224,10 @@ def extra_note(manifest: Manifest) -> str:
     if not biased:
         return "; ".join(words)
     names = ", ".join(column.asked for column in biased)
-    expected = [
-        f"; {column.name} errs by {told}, as the noisy values tell"
-        for column in manifest.extra
-        if (told := told_words(column))
-    ]
+    told = told_errors_words(manifest)
     words.append(
         f"extra columns beside the estimates: {names}; errors, intervals and flags belong to the "
-        f"estimates{''.join(expected)}"
+        f"estimates{told and f'; {told}'}"
     )
     return "; ".join(words)
 

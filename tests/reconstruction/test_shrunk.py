@@ -446,7 +446,10 @@ def test_the_told_error_stands_where_the_column_is_described(
     assert kept == figures | {"expected_interval": [told.low, told.high]}
     assert f"closest: `{column}` errs by {words}, as the noisy values tell\n" in screen
     assert f"As the noisy values tell, its answers err by {words}: the root mean" in statement
-    assert f"{column} errs by {words}, as the noisy values tell" in report
+    assert f"`{column}` errs by {words}, as the noisy values tell" in report
+    ok("package")
+    quality = " ".join(Path("package/quality.md").read_text().split())
+    assert f"All counts together, `{column}` errs by {words}, as the noisy" in quality
     nearer = json.loads(ok(*RELEASE, "--also", column, "--json").out)["nearer"]
     assert nearer == {"column": column, "rmse": told.rmse, "interval": [told.low, told.high]}
 

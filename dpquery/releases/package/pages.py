@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dpquery.releases.extra_columns import reading_sample, told_by
+from dpquery.releases.extra_columns import reading_sample, told_by, told_errors_words
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import over_units, roundings, units_counted
 from dpquery.releases.package.tables import PackagedTable
@@ -291,10 +291,12 @@ def _accuracy(manifest: Manifest) -> str:
     if strategy.rmse is None:
         known = sentence(known_errors(manifest))
         return f"The numbers are biased. {known} Errors of the records themselves: {OPEN}"
+    told = told_errors_words(manifest)
     return (
         f"The noise has a root mean square standard error of {figure(strategy.rmse)} over all "
         f"answers{over_units(manifest.items)}; each has its own beside it, with an interval at the "
-        f"{100 * manifest.level:g} % level. Errors of the records themselves: {OPEN}"
+        f"{100 * manifest.level:g} % level. {told and f'All counts together, {told}. '}"
+        f"Errors of the records themselves: {OPEN}"
     )
 
 
