@@ -346,7 +346,6 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
     as it was measured with noise, under `distances`.
     """
     mechanism, guarantee = done.mechanism, done.mechanism.query.guarantee
-    now = done.room.funds  # of a release that is made again too, as `budget` is
     return {
         "directory": str(done.directory),
         "queries": done.spec.queries,
@@ -362,9 +361,9 @@ def release_json(done: ReleaseReport) -> dict[str, object]:
         "free": done.free,
         **({"facts": [vars(fact) for fact in done.facts]} if done.facts else {}),
         "budget": room_json(done.room),
-        "currency": now.account.cap.currency,
-        **_account_json(now.account),
-        "parent": now.parent and {"dataset": now.parent.dataset, **_account_json(now.parent)},
+        "currency": done.account.cap.currency,
+        **_account_json(done.account),
+        "parent": done.parent and {"dataset": done.parent.dataset, **_account_json(done.parent)},
     }
 
 

@@ -376,7 +376,8 @@ def test_sentences_name_the_sum_that_decides():
     )
     price = price_against(pure_release(1), pure.cap)
     said = taken_words(price.units, pure, pure=price.pure, parent=None)
-    assert f"epsilon 1 of 4 at delta 1e-6, counted as {plain} (25 %)" in said
+    spent = f"epsilon 1 of 4 at delta 1e-6, counted as {plain}, has been spent on dataset people"
+    assert said.startswith(f"this release uses 25 % of the budget; {spent} up to")
     assert counted_words(pure, price).endswith(f"counted as {plain}")
     assert counted_words(pure, price_against(gaussian_release(1), pure.cap)).endswith("mu^2 of GDP")
     assert "mu^2 1.517911190741958631 of 0.70200729683239637 and, as all releases are pure, " + (
