@@ -420,14 +420,13 @@ def test_a_release_has_the_column_its_expected_error_and_the_same_bytes_again(
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("column", "told", "words"),
     [
-        (ToldError(12.5, 10.0, 14.5), "about 12.5 (10 to 14.5, 95 %)"),
-        (ToldError(None, 0.0, 14.5), "at most 14.5 (95 %)"),
-        (None, ""),
+        ("averaged", ToldError(12.5, 10.0, 14.5), "about 12.5 (10 to 14.5, 95 %)"),
+        ("shrunk", ToldError(None, 0.0, 14.5), "at most 14.5 (95 %)"),
+        ("averaged", None, ""),
     ],
 )
-@pytest.mark.parametrize("column", ["shrunk", "averaged"])
 def test_the_told_error_stands_where_the_column_is_described(
     town, monkeypatch, column, told, words
 ):
