@@ -111,7 +111,7 @@ def told_by(weight: WeightFacts) -> str:
     return squares if weight.replicates is None else "the differences of replicate weights are"
 
 
-def _biased(manifest: Manifest) -> list[ColumnFacts]:
+def biased_columns(manifest: Manifest) -> list[ColumnFacts]:
     """Return the extra columns but for those of the error of a sample."""
     return [facts for facts in manifest.extra if facts.name not in SAMPLING]
 
@@ -133,7 +133,7 @@ def extra_lines(manifest: Manifest) -> list[str]:
         f"- `{facts.name}`: {facts.meaning}.{_expected_words(facts)}{_empty_words(facts)}"
         for facts in manifest.extra
     ]
-    if _biased(manifest):
+    if biased_columns(manifest):
         lines += ["", READING if manifest.error_bars else READING_UNBIASED]
     if words := reading_sample(manifest):
         lines += ["", words]
@@ -216,7 +216,7 @@ def extra_note(manifest: Manifest) -> str:
     """Return one line for the error report: whose the errors are."""
     if (run := manifest.adaptive) is not None:
         return unbiased_words(run)
-    biased, words = _biased(manifest), []
+    biased, words = biased_columns(manifest), []
     if len(biased) < len(manifest.extra):
         words = [
             "figures and verdicts are of noise alone; sampling_std and total_std tell the sample's"

@@ -372,7 +372,7 @@ health statistics. It is computed from the noisy estimate, not from the true cou
 
 # Of relaxed adaptive projection, whose answers have no standard errors.
 
-BIASED = """\
+_BIASED = """\
 **Estimates are biased{unknown}:** the relaxed rows fit what was measured, \
 and guess the rest. They are never negative, agree with each other, and need not be whole."""
 
@@ -381,6 +381,12 @@ WITHOUT_ERRORS = """\
 - `std_error`, `ci_low`, `ci_high`, `rel_error`: empty in every row. **There are no error bars:** \
 the error of an estimate depends on the records, and publishing it would need budget of its own.
 - `flag`: `no error bars` in every row."""
+
+
+def biased_words(manifest: Manifest) -> str:
+    """Return what is to be said of relaxed rows, as Markdown; of their errors, if none is known."""
+    measured = manifest.adaptive is not None and manifest.adaptive.distances
+    return _BIASED.format(unknown="" if measured else ", and nobody can say by how much")
 
 
 def statement(manifest: Manifest) -> str:
@@ -397,8 +403,6 @@ def statement(manifest: Manifest) -> str:
     but = " but that, which the promise of all releases together protects" * found
     sizes = "the sizes by which rows were merged, " * manifest.merged
     but += "; sizes taken from a release have its protection" * manifest.merged
-    measured = manifest.adaptive is not None and manifest.adaptive.distances
-    unknown = "" if measured else ", and nobody can say by how much"
     text = TEMPLATE.format(
         dataset=one_line(manifest.dataset.id),
         version=one_line(manifest.dataset.version),
@@ -417,7 +421,7 @@ def statement(manifest: Manifest) -> str:
         uncovered=UNCOVERED,
         noise=_answered_words(manifest) + (_noise_words if has_errors else relaxed_words)(manifest),
         postprocessing=one_line(manifest.processing),
-        unbiased=UNBIASED if has_errors else BIASED.format(unknown=unknown),
+        unbiased=UNBIASED if has_errors else biased_words(manifest),
         columns="\n".join([columns, *more]),
         files="\n".join(_file_lines(manifest)),
         errors="a summary of the errors of each file above"

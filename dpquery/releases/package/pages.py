@@ -13,7 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dpquery.releases.extra_columns import reading_sample, told_by, told_errors_words
+from dpquery.releases.extra_columns import (
+    biased_columns,
+    reading_sample,
+    told_by,
+    told_errors_words,
+)
 from dpquery.releases.manifest import Manifest
 from dpquery.releases.manifest_facts import over_units, roundings, units_counted
 from dpquery.releases.package.tables import PackagedTable
@@ -329,7 +334,11 @@ def _model(manifest: Manifest) -> str:
         of = manifest.privacy.counted_words
         of += ", whose rest is in no answer" * bool(of)
         linear = f"None: estimates are linear in what was measured, and unbiased{of}."
-        return " ".join([linear, *_of_derived(manifest)])
+        biased = [
+            f"The column `{column.name}` is {column.meaning}: it is biased."
+            for column in biased_columns(manifest)
+        ]
+        return " ".join([linear, *biased, *_of_derived(manifest)])
     return "Relaxed rows fit what was measured and guess the rest: answers are biased."
 
 

@@ -21,7 +21,7 @@ from dpquery.releases.report.figures import (
 from dpquery.releases.report.marks import Mark, points, privacy_curve
 from dpquery.releases.report.sections import derived_section, item_section, pill, scroll_table
 from dpquery.releases.statement import (
-    BIASED,
+    biased_words,
     guarantee_line,
     known_errors,
     measured_count,
@@ -442,7 +442,7 @@ def _worth_tiles(report: Report) -> list[tuple[str, ...]]:
 
 def _error_charts(report: Report) -> str:
     if report.manifest.fitted is not None:
-        biased = escape(BIASED.replace("**", ""))
+        biased = escape(biased_words(report.manifest).replace("**", ""))
         return f"<p>{biased}</p><p>{escape(sentence(known_errors(report.manifest)))}</p>"
     charts, weighted = [], "weighted " * (report.manifest.privacy.weight is not None)
     for unit in dict.fromkeys(i.summed and i.summed.of for i in report.items):
