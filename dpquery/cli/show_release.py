@@ -422,14 +422,14 @@ def answer_json(done: "AnswerReport") -> dict[str, object]:
 
 def report_grids(report: "Report") -> list[Grid]:
     """Return what `error-report` prints: a line an item, the guarantee, a line a derived item."""
-    from dpquery.releases.report.figures import INTERVAL_COLUMNS, headline, measured_rows, to_rows
+    from dpquery.releases.report.figures import INTERVAL_COLUMNS, headline, to_rows
 
     title, *notes = headline(report)
-    pairs = zip(to_rows(report), report.items, strict=True)
-    # the page has room for sentences
-    judged = [(*row[:-1], f"{item.grade}{item.others}") for row, item in pairs]
-    told = measured_rows(report) or judged
-    grids = [Grid(title, report.columns, tuple(told), tuple(notes))]
+    rows = tuple(to_rows(report))
+    if not report.measured:  # the page has room for sentences
+        pairs = zip(rows, report.items, strict=True)
+        rows = tuple((*row[:-1], f"{item.grade}{item.others}") for row, item in pairs)
+    grids = [Grid(title, report.columns, rows, tuple(notes))]
     if report.derived:
         level = level_text(report.manifest.level)
         of_noise = " of noise" * report.manifest.tells_sample

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +147,14 @@ def test_error_report_answer_and_synthetic_work_from_the_rows(kind):
         assert ("Estimates are biased, and nobody can say by how much:" in text) != adaptive
         assert ("Estimates are biased:" in text) is adaptive
     assert "no error bars" in page
+    (table,) = re.findall(r'aria-label="All items"><table>(.*?)</table>', page, re.DOTALL)
+    heads, *rows = table.split("<tr>")[1:]
+    names = re.findall(r'<th scope="col">(.*?)</th>', heads)
+    cells = [re.findall(r"<td.*?>(.*?)</td>", row) for row in rows]
+    assert {1 + len(row) for row in cells} == {len(names)}
+    assert ("of one cell" in names) is adaptive
+    shares = [row[names.index("errors of a table") - 1] for row in cells] if adaptive else []
+    assert all(re.search("^([0-9.]+ %|hidden by noise$)", share) for share in shares)
     assert ("Adaptive measurement" in page) == ("Measured distance" in page) == adaptive
     assert ("relaxed adaptive projection" in page.lower()) != adaptive
     Path("more.yaml").write_text("workload:\n  - {name: sexes, product: {sex: identity}}\n")

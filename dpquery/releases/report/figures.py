@@ -290,7 +290,9 @@ class Report:
     def measured(self) -> dict[str, tuple[str, str]]:
         """What adaptive measurement told of the errors of each item; empty where it did not."""
         told = measured_errors(self.manifest)
-        return {} if "" in told else told
+        if "" in told:
+            return {}
+        return {name: (share or "hidden by noise", most) for name, (share, most) in told.items()}
 
     @property
     def rmse(self) -> float | None:
@@ -322,8 +324,7 @@ class Report:
         title, *notes = headline(self)
         if self.derived:
             notes.append(derived_note(self.manifest.derived))
-        rows = measured_rows(self) or to_rows(self)
-        return html_table(title, self.columns, rows, notes)
+        return html_table(title, self.columns, to_rows(self), notes)
 
 
 def load_report(directory: Path) -> Report:
@@ -501,18 +502,13 @@ def _derived_json(item: DerivedReport) -> dict[str, JsonValue]:
 
 def to_rows(report: Report) -> list[tuple[str, ...]]:
     """Return the table of items as text, one row an item under the report's columns."""
-    return [(item.title, f"{item.queries:,}", *_cells(item), item.verdict) for item in report.items]
+    return [(item.title, f"{item.queries:,}", *_told(report, item)) for item in report.items]
 
 
-def measured_rows(report: Report) -> list[tuple[str, ...]]:
-    """Return the same with measured errors in place of verdicts; none where none were measured."""
-    told = report.measured
-    return [
-        (item.title, f"{item.queries:,}", share or "hidden by noise", largest)
-        for item in report.items
-        if told
-        for share, largest in [told.get(item.name, ("", ""))]
-    ]
+def _told(report: Report, item: ItemReport) -> tuple[str, ...]:
+    if measured := report.measured:
+        return measured.get(item.name, ("not measured", ""))  # an item of the total alone
+    return (*_cells(item), item.verdict)
 
 
 def _cells(item: ItemReport) -> tuple[str, ...]:

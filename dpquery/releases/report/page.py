@@ -496,9 +496,10 @@ def _table(report: Report) -> str:
     for item, (name, answers, *figures, verdict) in zip(report.items, to_rows(report), strict=True):
         description = f"<small>{escape(item.description)}</small>" if item.description else ""
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in (*figures, answers))
+        judged = escape(verdict) if report.measured else pill(item.grade, verdict)
         body.append(
             f'<tr><th scope="row"><a href="#item-{item.name}">{breaking(name)}</a>{description}'
-            f'</th><td class="verdict">{pill(item.grade, verdict)}</td>{cells}</tr>'
+            f'</th><td class="verdict">{judged}</td>{cells}</tr>'
         )
     notes = [extra_note(report.manifest)] if report.manifest.extra else []
     note = "".join(f"<p>{escape(words)}.</p>" for words in (*notes, *sample_words(report)))
