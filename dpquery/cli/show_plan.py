@@ -418,7 +418,7 @@ def price_words(report: PlanReport) -> str:
     words += f"{room.repetitions:,} {fit}"
     compared = report.plan.adaptive is not None or report.nearer is not None
     if compared and not account.spent and account.cap.currency == "mu^2":
-        words += "; after one adaptive measurement is refused but under `accounting: zcdp`"
+        words += "; adaptive measurement is refused after one, except under `accounting: zcdp`"
     single = report.single
     if single is None or report.guesses:
         return words

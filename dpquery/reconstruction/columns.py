@@ -411,9 +411,11 @@ class ExtraColumns:
             return {}
         blocks = [shrunk.blocks[k] for k in counted if shrunk.scope.subsets[k] is not None]
         queries = sum(block.queries for block in blocks)
-        names = [name for name in SHRUNK if _among(self.columns, name)]
-        if queries > MOST_REFITTED and "averaged" in names:
-            names.remove("averaged")
+        names = [
+            name
+            for name in SHRUNK
+            if _among(self.columns, name) and (name == "shrunk" or queries <= MOST_REFITTED)
+        ]
         if not (names and FEWEST_THAT_TELL <= queries <= MOST_THAT_TELL):
             return {}
         told = self if "averaged" in names else replace(self, rows=None)

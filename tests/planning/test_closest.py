@@ -460,7 +460,7 @@ def test_where_a_guess_errs_far_less_a_plan_of_estimates_says_so_and_by_how_much
     assert "nearer" not in plan("--epsilon", "20")
     screen = " ".join(ok("plan", "workload.yaml", *SEARCHED, "--epsilon", "0.03").out.split())
     assert "`prefer: closest` would have an error of about" in screen
-    words = "after one adaptive measurement is refused but under `accounting: zcdp`"
+    words = "adaptive measurement is refused after one, except under `accounting: zcdp`"
     assert words in screen
     assert f"instead of {figure(candidate['rmse'])}" in screen
     Path("workload.yaml").write_text(wide_spec(9))

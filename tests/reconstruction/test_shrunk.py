@@ -450,7 +450,7 @@ def test_the_told_error_stands_where_the_column_is_described(
     ok("package")
     quality = " ".join(Path("package/quality.md").read_text().split())
     assert f"All counts together, `{column}` errs by {words}, as the noisy" in quality
-    assert f"and unbiased. The column `{column}` is the " in quality
+    assert f"and unbiased. The column `{column}` is biased: the " in quality
     nearer = json.loads(ok(*RELEASE, "--also", column, "--json").out)["nearer"]
     assert nearer == {"column": column, "rmse": told.rmse, "interval": [told.low, told.high]}
 

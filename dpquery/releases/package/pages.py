@@ -335,7 +335,7 @@ def _model(manifest: Manifest) -> str:
         of += ", whose rest is in no answer" * bool(of)
         linear = f"None: estimates are linear in what was measured, and unbiased{of}."
         biased = [
-            f"The column `{column.name}` is {column.meaning}: it is biased."
+            f"The column `{column.name}` is biased: {column.meaning}."
             for column in biased_columns(manifest)
         ]
         return " ".join([linear, *biased, *_of_derived(manifest)])
